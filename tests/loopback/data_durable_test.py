@@ -6,16 +6,20 @@
 WEFT_TEST_FAILING_FSYNC is failing_fsync.c as a library, WEFT_TEST_RECORD_CALLS is record_calls.c.
 """
 
+import errno
 import os
 import pathlib
+import shutil
+import struct
+import subprocess
 import sys
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "support"))
 
 from data_setting import (  # noqa: E402
-    Server, big_file, client, digest, drafts_in, fails, filled, run, tree_of, without_io_uring)
+    LIMIT_S, PROGRAM, Server, big_file, client, digest, drafts_in, fails, filled, run, tree_of, without_io_uring)
 from power_cuts import Disk  # noqa: E402
-from raw_data import RawClient  # noqa: E402
+from raw_data import SYNC, RawClient  # noqa: E402
 from serving import run_cases  # noqa: E402
 
 FAILING_FSYNC = os.environ.get("WEFT_TEST_FAILING_FSYNC")
@@ -57,6 +61,116 @@ def case_a_disk_of_the_server_that_fails_to_flush(tmp):
         assert len(set(verifiers)) == 3, verifiers
         run("put", source / "big", server.url("big"))
     assert digest(served / "big") == digest(source / "big")
+
+
+def case_sync_of_a_file_that_is_open_for_reading(tmp):
+    served = filled(tmp / "served", "file")
+    env = {**os.environ, "LD_PRELOAD": FAILING_FSYNC, "WEFT_TEST_FSYNC_FAILS": "1"}
+    for options, want in (["--writable"], [errno.EIO, 0]), ([], [errno.EROFS, errno.EROFS]):
+        # Threads write the files: the library sees no io_uring.
+        with Server(served, *options, env=env, preexec_fn=without_io_uring) as server, RawClient(server.port) as raw:
+            raw.hello()
+            handle = struct.pack(">Q", raw.open("file"))
+            assert [raw.ask(SYNC, handle)[0] for _ in want] == want
+
+
+def failing(times):
+    """The first flushes of files fail, as a kernel tells of what it could not write: once."""
+    return {**os.environ, "LD_PRELOAD": FAILING_FSYNC, "WEFT_TEST_FSYNC_FAILS": str(times)}
+
+
+def age(path):
+    os.utime(path, ns=(0, 1_600_000_000_000_000_000))
+
+
+def case_a_file_of_an_earlier_copy_that_fails_to_flush(tmp):
+    """To flush it again succeeds, and says nothing: it is copied anew, by this run or by the next one."""
+    served = filled(tmp / "served", "file")
+    age(served / "file")
+    for times, code in ((1, 0), (2, 1)):
+        for source in ("", "file"):
+            copy = tmp / f"copy{times}{source}"
+            there = copy / "file"
+            with Server(served) as server:
+                what = (server.url(source), copy if source == "" else there)
+                copy.mkdir()
+                run("sync", *what)
+                before = there.stat().st_ino
+                done = client("sync", "--durable", *what, env=failing(times))
+                assert done.returncode == code, done
+                assert (there.stat().st_ino == before) == (code == 1)
+                run("sync", "--durable", *what)
+                assert there.stat().st_ino != before and tree_of(copy) == tree_of(served)
+
+
+def case_a_file_at_the_server_that_fails_to_flush(tmp):
+    source = filled(tmp / "source", "file")
+    age(source / "file")
+    for times, code in ((1, 0), (2, 1)):
+        served = tmp / f"served{times}"
+        there = served / "file"
+        served.mkdir()
+        with Server(served, "--writable", env=failing(times)) as server:
+            run("sync", f"{source}/", server.url())
+            before = there.stat().st_ino
+            done = client("sync", "--durable", f"{source}/", server.url())
+            assert done.returncode == code, done
+            assert (there.stat().st_ino == before) == (code == 1)
+            run("sync", "--durable", f"{source}/", server.url())
+            assert there.stat().st_ino != before and tree_of(source) == tree_of(served)
+
+
+def case_a_server_that_is_killed_while_folders_are_flushed(tmp):
+    """What it had not flushed before may be lost."""
+    source, served = tmp / "source", tmp / "served"
+    for folder in ("a/b", "c"):
+        (source / folder).mkdir(parents=True)
+    served.mkdir()
+    with Server(served, "--writable", env={**failing(0), "WEFT_TEST_FSYNC_KILLS": "1"}) as server:
+        put = [PROGRAM, "put", "--durable", "-r", f"{source}/", server.url("there")]
+        with subprocess.Popen(put, stderr=subprocess.PIPE, text=True) as copy:
+            server.process.wait(LIMIT_S)
+            with Server(served, "--writable", port=server.port):
+                error = copy.communicate(timeout=LIMIT_S)[1]
+                assert copy.returncode == 1 and "started anew" in error, error
+                run(*put[1:])
+    assert tree_of(source) == tree_of(served / "there")
+
+
+def case_a_link_to_the_folder(tmp):
+    source = filled(tmp / "source", "file", "folder/file")
+    filled(tmp / "served", "folder/old")
+    (tmp / "served" / "link").symlink_to("folder")
+    with Server(tmp / "served", "--writable") as server:
+        run("put", "--durable", "-r", source, server.url("link"))
+        assert tree_of(source) == tree_of(tmp / "served" / "folder" / "source")
+        shutil.rmtree(tmp / "served" / "folder" / "source")
+        for command in (["put", "-r"], ["sync", "--delete"]):
+            run(*command, "--durable", f"{source}/", server.url("link"))
+        assert tree_of(source) == tree_of(tmp / "served" / "folder")
+        (tmp / "served" / "folder" / "file").unlink()
+        run("put", "--durable", source / "file", server.url("link"))
+        run("sync", "--durable", source / "file", server.url("link"))
+        assert tree_of(source) == tree_of(tmp / "served" / "folder")
+
+
+def case_a_block_device(tmp):
+    served = tmp / "served"
+    served.mkdir()
+    for name in ("file", "disk"):
+        big_file((served if name == "file" else tmp) / name, 1)
+    made = subprocess.run(["losetup", "--show", "-f", str(tmp / "disk")], capture_output=True, text=True,
+                          check=False) if shutil.which("losetup") else None
+    if made is None or made.returncode != 0:
+        print("a_block_device: needs losetup and the right to use it; left out")
+        return
+    device = made.stdout.strip()
+    try:
+        with Server(served) as server:
+            run("get", "--durable", server.url("file"), device)
+            fails("Input/output error", "get", "--durable", server.url("file"), device, env=failing(1))
+    finally:
+        subprocess.run(["losetup", "-d", device], check=True)
 
 
 # ---- Power cuts

@@ -19,7 +19,7 @@ import threading
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "support"))
 
 import raw_data  # noqa: E402
-from data_setting import LIMIT_S, Server, digest, run, wait_for  # noqa: E402
+from data_setting import LIMIT_S, Server, digest, filled, run, tree_of, wait_for  # noqa: E402
 from raw_data import RawClient, memory  # noqa: E402
 from serving import run_cases  # noqa: E402
 
@@ -144,6 +144,41 @@ def case_a_server_that_ends_without_its_disk(tmp):
             with Server("--writable", served, port=server.port):
                 assert writer.wait(LIMIT_S) == 0, writer.stderr.read()
         assert digest(tmp / "file") == digest(served / "file")
+
+
+def case_files_that_go_while_their_server_is_away(tmp):
+    """What it said before, in a list of the folder, is not true for ever."""
+    source = filled(tmp / "source", *map(str, range(20)))
+    first, *others = os.listdir(source)
+    with slow_server(tmp) as (server, go, served):
+        run("put", "-r", f"{source}/", server.url("copy"))
+        full(source / first)
+        go.unlink()
+        sync = [sys.argv[1], "sync", f"{source}/", server.url("copy")]
+        with subprocess.Popen(sync, stderr=subprocess.PIPE, text=True) as writer:
+            wait_for((tmp / "go.waits").exists, "nothing is sent")
+            server.process.kill()
+            server.process.wait()
+            for name in others:
+                (served / "copy" / name).unlink()
+            with Server("--writable", served, port=server.port):
+                assert writer.wait(LIMIT_S) == 0, writer.stderr.read()
+        assert tree_of(source) == tree_of(served / "copy")
+
+
+def case_a_server_that_is_stopped_in_the_middle_of_a_call(tmp):
+    """Also where the disk holds up the thread that serves everybody."""
+    with slow_server(tmp) as (server, go, served):
+        with RawClient(server.port) as client:
+            client.hello()
+            link = struct.pack(">H", 6) + b"target"
+            assert client.ask(raw_data.SYMLINK, link + b"link")[0] == 0
+            go.unlink()
+            client.request(raw_data.SYMLINK, link + b"another")
+            wait_for((tmp / "go.waits").exists, "nobody waits")
+            assert "without waiting for the disk" in server.stop(), server.log
+            assert server.process.returncode == 0, server.process.returncode
+        assert sorted(os.listdir(served)) == ["link", "other"]
 
 
 def case_many_requests_of_one_client(tmp):

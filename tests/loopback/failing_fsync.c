@@ -1,12 +1,24 @@
-/* Preloaded into a program: fsync() of a regular file is EIO. */
+/* Preloaded into a program: fsync() of a regular file or a block device is EIO, the first
+ * $WEFT_TEST_FSYNC_FAILS times or always. With $WEFT_TEST_FSYNC_KILLS, that of a folder kills the
+ * program.
+ */
 #include <errno.h>
+#include <signal.h>
+#include <stdatomic.h>
+#include <stdlib.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
+static atomic_int calls;
+
 __attribute__((visibility("default"))) int fsync(int fd) {
+  const char* times = getenv("WEFT_TEST_FSYNC_FAILS");
   struct stat s;
-  if (fstat(fd, &s) == 0 && S_ISREG(s.st_mode)) {
+  if (fstat(fd, &s) != 0) return -1;
+  if (S_ISDIR(s.st_mode) && getenv("WEFT_TEST_FSYNC_KILLS") != NULL) kill(getpid(), SIGKILL);
+  if ((S_ISREG(s.st_mode) || S_ISBLK(s.st_mode)) &&
+      (times == NULL || atomic_fetch_add(&calls, 1) < atoi(times))) {
     errno = EIO;
     return -1;
   }

@@ -1,6 +1,6 @@
 /* Preloaded into a server: below the folder $WEFT_TEST_SLOW, what reserves or frees room for files,
- * reads or flushes them waits until the file $WEFT_TEST_GO is there. So does close() of a file that
- * has no name any more.
+ * reads or flushes them waits until the file $WEFT_TEST_GO is there. So do symlinkat(), and close()
+ * of a file that has no name any more. The file $WEFT_TEST_GO.waits says that somebody has waited.
  */
 #include <fcntl.h>
 #include <stdio.h>
@@ -14,6 +14,11 @@
 
 static void wait_for_go(void) {
   const char* go = getenv("WEFT_TEST_GO");
+  char waits[4096];
+  snprintf(waits, sizeof waits, "%s.waits", go == NULL ? "" : go);
+  if (go != NULL && syscall(SYS_access, go, F_OK) != 0) {
+    syscall(SYS_close, syscall(SYS_openat, AT_FDCWD, waits, O_CREAT | O_WRONLY | O_CLOEXEC, 0600));
+  }
   while (go != NULL && syscall(SYS_access, go, F_OK) != 0) usleep(1000);
 }
 
@@ -45,6 +50,11 @@ SHOWN int truncate(const char* name, off_t length) {
 SHOWN int unlinkat(int folder, const char* name, int flags) {
   if (is_slow(folder)) wait_for_go();
   return (int)syscall(SYS_unlinkat, folder, name, flags);
+}
+
+SHOWN int symlinkat(const char* target, int folder, const char* name) {
+  if (is_slow(folder)) wait_for_go();
+  return (int)syscall(SYS_symlinkat, target, folder, name);
 }
 
 SHOWN int renameat(int from, const char* old, int to, const char* name) {

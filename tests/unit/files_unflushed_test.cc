@@ -12,19 +12,23 @@ TEST(Unflushed, ComeOnceAndTheDeepestFirst) {
   Unflushed folders;
   EXPECT_TRUE(folders.empty());
   for (const char* one : {"", "a", "a/b/c", "z", "a/b", "a/b/c"}) folders.note(one);
-  EXPECT_EQ(folders.take(), (Paths{"a/b/c", "a/b", "a", "z", ""}));
+  EXPECT_EQ(folders.in_order(), (Paths{"a/b/c", "a/b", "a", "z", ""}));
+  EXPECT_FALSE(folders.empty());
+  folders.clear();
   EXPECT_TRUE(folders.empty());
-  EXPECT_EQ(folders.take(), Paths());
+  EXPECT_EQ(folders.in_order(), Paths());
 }
 
 TEST(Unflushed, FindTheFolderOfAName) {
   Unflushed folders;
   folders.note_parent_of("name");
-  EXPECT_EQ(folders.take(), Paths{""});
+  EXPECT_EQ(folders.in_order(), Paths{""});
+  folders.clear();
   folders.note_parent_of("a/b/name");
-  EXPECT_EQ(folders.take(), Paths{"a/b"});
+  EXPECT_EQ(folders.in_order(), Paths{"a/b"});
+  folders.clear();
   folders.note_parent_of("a/b/");
-  EXPECT_EQ(folders.take(), Paths{"a"});
+  EXPECT_EQ(folders.in_order(), Paths{"a"});
 }
 
 }  // namespace

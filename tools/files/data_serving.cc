@@ -3,9 +3,11 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <csignal>
 #include <cstdio>
 #include <string_view>
+#include <thread>
 
 #include "files/server/data_server.h"
 #include "weft/common/message.h"
@@ -13,18 +15,39 @@
 namespace weft::data {
 namespace {
 
-const files::Server* g_server = nullptr;
+// For the handlers, which run in a thread of their own. None has it while g_handling is 0.
+std::atomic<const files::Server*> g_server{nullptr};
+std::atomic<int> g_handling{0};
+
+void tell_server(void (files::Server::*what)() const) {
+  ++g_handling;
+  if (const files::Server* const server = g_server) (server->*what)();
+  --g_handling;
+}
+
+// Whoever stops the server is not kept waiting by a disk that does not answer, or by a lease that
+// another process keeps. To be ended here harms nothing: what is not whole has no name.
+constexpr unsigned kEndSeconds = 2;
 
 void on_signal(int) {
-  if (g_server != nullptr) g_server->stop();
+  static volatile std::sig_atomic_t ending = 0;
+  if (ending == 0) alarm(kEndSeconds);
+  ending = 1;
+  tell_server(&files::Server::stop);
 }
 
-void on_reload(int) {
-  if (g_server != nullptr) g_server->reload();
+void on_late_end(int) {
+  constexpr std::string_view kText =
+      "weft serve: ended without waiting for the disk, which still has something to do\n";
+  static_cast<void>(!write(STDERR_FILENO, kText.data(), kText.size()));
+  _exit(0);
 }
+
+void on_reload(int) { tell_server(&files::Server::reload); }
 
 // They end the server in good order, or have it read its token again. A caller may have blocked
-// them until now.
+// them until now. A thread of their own takes them: the kernel runs no handler in one that waits
+// for a file system of the network or of FUSE.
 void handle_signals() {
   sigset_t ours;
   sigemptyset(&ours);
@@ -42,29 +65,12 @@ void handle_signals() {
     handle(one, on_signal, 0);
   }
   handle(SIGUSR1, on_reload, SA_RESTART);
-  sigprocmask(SIG_UNBLOCK, &ours, nullptr);
-}
-
-// Whoever stops the server is not kept waiting by a disk that does not answer, or by a lease that
-// another process keeps. To be ended here harms nothing: what is not whole has no name.
-constexpr unsigned kEndSeconds = 2;
-
-void on_late_end(int) {
-  constexpr std::string_view kText =
-      "weft serve: ended without waiting for the disk, which still has something to do\n";
-  static_cast<void>(!write(STDERR_FILENO, kText.data(), kText.size()));
-  _exit(0);
-}
-
-void end_in_time() {
-  struct sigaction action {};
-  action.sa_handler = on_late_end;
-  sigaction(SIGALRM, &action, nullptr);
-  sigset_t late;
-  sigemptyset(&late);
-  sigaddset(&late, SIGALRM);
-  sigprocmask(SIG_UNBLOCK, &late, nullptr);
-  alarm(kEndSeconds);
+  handle(SIGALRM, on_late_end, 0);
+  sigprocmask(SIG_BLOCK, &ours, nullptr);
+  std::thread([ours] {
+    pthread_sigmask(SIG_UNBLOCK, &ours, nullptr);
+    for (;;) pause();
+  }).detach();
 }
 
 void raise_descriptor_limit() {
@@ -93,9 +99,8 @@ int serve(const files::ServeOptions& options, int announce_fd) {
   const auto done = (*server)->run();
   std::fprintf(stderr, "weft serve: %s\n", (*server)->counters().text().c_str());
   g_server = nullptr;
-  if (!done) return fail(done.error());
-  end_in_time();
-  return 0;
+  while (g_handling != 0) std::this_thread::yield();
+  return done ? 0 : fail(done.error());
 }
 
 int serve_status(std::uint16_t port) {

@@ -121,22 +121,28 @@ int on_readdir(const char* path, void* buffer, fuse_fill_dir_t fill, off_t, fuse
   });
 }
 
+int edit(const char* path, std::uint32_t mode, std::uint32_t flags, fuse_file_info* info) {
+  const int error = here().remote->edit(path, mode, flags, info->fh);
+  if (error == 0) here().pages.opened_to_write(path, info->fh);
+  return -error;
+}
+
 int on_open(const char* path, fuse_file_info* info) {
   const std::uint32_t truncate = (info->flags & O_TRUNC) != 0 ? files::kEditTruncate : 0U;
   if ((info->flags & O_ACCMODE) == O_RDONLY && truncate == 0) {
     files::FileState state;
     const int error = here().remote->open(path, info->fh, state);
-    if (error == 0) info->keep_cache = here().pages.opened(path, state) ? 1 : 0;
+    if (error == 0) info->keep_cache = here().pages.opened(path, state, info->fh) ? 1 : 0;
     return -error;
   }
-  return -here().remote->edit(path, 0, truncate, info->fh);
+  return edit(path, 0, truncate, info);
 }
 
 int on_create(const char* path, mode_t mode, fuse_file_info* info) {
   std::uint32_t flags = files::kEditCreate;
   if ((info->flags & O_EXCL) != 0) flags |= files::kEditExclusive;
   if ((info->flags & O_TRUNC) != 0) flags |= files::kEditTruncate;
-  return -here().remote->edit(path, mode, flags, info->fh);
+  return edit(path, mode, flags, info);
 }
 
 int on_write(const char*, const char* from, std::size_t size, off_t offset, fuse_file_info* info) {
@@ -192,8 +198,10 @@ int on_rename(const char* from, const char* to, unsigned flags) {
   if ((flags & ~static_cast<unsigned>(RENAME_NOREPLACE)) != 0) return -EINVAL;
   const int error = here().remote->rename(from, to, flags != 0);
   here().pages.forget();
-  if (error == 0) here().hidden.renamed(from, to);
-  return -error;
+  if (error != 0) return -error;
+  here().pages.renamed(from, to);
+  here().hidden.renamed(from, to);
+  return 0;
 }
 
 int on_unlink(const char* path) {
@@ -237,6 +245,7 @@ int on_read(const char*, char* to, std::size_t size, off_t offset, fuse_file_inf
 
 int on_release(const char*, fuse_file_info* info) {
   here().remote->close(info->fh);
+  here().pages.closed(info->fh);
   return 0;
 }
 

@@ -120,11 +120,12 @@ Outcome<void> Fetch::get_tree(const std::string& path) {
 // With --durable, the names of what was made, replaced, removed and found. Files are flushed
 // before.
 Outcome<void> Fetch::flush_folders() {
-  for (const std::string& below : unflushed_.take()) {
+  for (const std::string& below : unflushed_.in_order()) {
     const auto folder = destination_->folder(below);
     if (!folder) return tl::unexpected(folder.error());
     if (fsync((*folder)->get()) != 0) return failed(errno, destination_->shown(below));
   }
+  unflushed_.clear();
   return options_.durable ? destination_->flush_name() : Outcome<void>();
 }
 
@@ -136,7 +137,9 @@ Outcome<void> Fetch::get_file_to(const std::string& path, const Attributes& attr
   if (::stat(full.c_str(), &here) == 0 && !S_ISREG(here.st_mode) && !S_ISDIR(here.st_mode)) {
     const os::Fd fd(open(full.c_str(), O_WRONLY | O_CLOEXEC));
     if (!fd) return failed(errno, full);
-    return stream(path, fd.get());
+    auto ok = stream(path, fd.get());
+    const bool flushes = options_.durable && S_ISBLK(here.st_mode);
+    return ok && flushes && fsync(fd.get()) != 0 ? failed(errno, full) : ok;
   }
   const std::size_t slash = full.rfind('/');
   auto destination =
@@ -148,7 +151,6 @@ Outcome<void> Fetch::get_file_to(const std::string& path, const Attributes& attr
   const std::string last = slash == std::string::npos ? full : full.substr(slash + 1);
   if (is_here((*folder)->get(), last, attributes)) {
     ++totals_.skipped;
-    if (auto ok = flush_here((*folder)->get(), last); !ok) return ok;
     return options_.durable && fsync((*folder)->get()) != 0 ? failed(errno, full) : Outcome<void>();
   }
   files_.push_back({path, last, std::make_shared<std::string>(), attributes});
@@ -156,20 +158,24 @@ Outcome<void> Fetch::get_file_to(const std::string& path, const Attributes& attr
   return get_queued();
 }
 
+// With --durable it is on the disk, too.
 bool Fetch::is_here(int folder, const std::string& name, const Attributes& a) const {
   if (!options_.only_newer) return false;
   struct stat s {};
   if (fstatat(folder, name.c_str(), &s, AT_SYMLINK_NOFOLLOW) != 0 || !S_ISREG(s.st_mode))
     return false;
   const std::int64_t mtime = os::ns_of(s.st_mtim);
-  return static_cast<std::uint64_t>(s.st_size) == a.size && mtime == a.mtime_ns;
+  return static_cast<std::uint64_t>(s.st_size) == a.size && mtime == a.mtime_ns &&
+         (!options_.durable || flush_here(folder, name, mtime));
 }
 
-// A file that an earlier copy has left need not be on the disk.
-Outcome<void> Fetch::flush_here(int folder, const std::string& name) const {
-  if (!options_.durable) return {};
+// A file that an earlier copy has left need not be on the disk. As Push::flush_there().
+bool Fetch::flush_here(int folder, const std::string& name, std::int64_t mtime_ns) {
   const os::Fd file(openat(folder, name.c_str(), O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC));
-  return !file || fsync(file.get()) != 0 ? failed(errno, name) : Outcome<void>();
+  if (file && fsync(file.get()) == 0) return true;
+  const timespec times[2] = {{0, UTIME_OMIT}, os::timespec_of(time_of_changed(mtime_ns))};
+  if (file) static_cast<void>(futimens(file.get(), times));
+  return false;
 }
 
 Outcome<void> Fetch::walk(const std::string& path, const std::string& below) {
@@ -204,7 +210,7 @@ Outcome<void> Fetch::take_entry(const std::string& path, const Named& entry,
   }
   if (is_here(folder, entry.name, entry.attributes)) {
     ++totals_.skipped;
-    return flush_here(folder, entry.name);
+    return {};
   }
   files_.push_back({path, entry.name, below, entry.attributes});
   totals_.expected += entry.attributes.size;

@@ -63,7 +63,7 @@ class Fetch {
                                           const std::vector<Named>& keep);
   [[nodiscard]] Outcome<void> remove_extras(const std::string& path);
   [[nodiscard]] Outcome<void> remove_extra(const std::string& path, const Extra& extra);
-  [[nodiscard]] Outcome<void> flush_here(int folder, const std::string& name) const;
+  [[nodiscard]] static bool flush_here(int folder, const std::string& name, std::int64_t mtime_ns);
   [[nodiscard]] Outcome<void> flush_folders();
   [[nodiscard]] bool is_here(int folder, const std::string& name, const Attributes& a) const;
   [[nodiscard]] Outcome<void> get_file_to(const std::string& path, const Attributes& attributes,

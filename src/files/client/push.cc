@@ -46,6 +46,7 @@ Outcome<void> Push::connect() {
   memory_ = Registered();  // before the domain that it belongs to
   client_ = std::move(*client);
   memory_ = std::move(*memory);
+  knows_there_ = false;  // what a list of the one before says may have changed since
   return {};
 }
 
@@ -326,9 +327,10 @@ Outcome<void> Push::try_file(int fd, const std::string& to) {
   if (options_.only_newer) {
     const auto there = is_there(to, version.size, version.mtime_ns);
     if (!there) return tl::unexpected(there.error());
-    if (*there) {
-      ++totals_.skipped;
-      return options_.durable ? flush_there(to) : Outcome<void>();
+    auto flushed = *there && options_.durable ? flush_there(to, version.mtime_ns) : Outcome<void>();
+    if (*there && (flushed || !client_->alive())) {
+      if (flushed) ++totals_.skipped;
+      return flushed;
     }
   }
   const auto made = begin(to, version);

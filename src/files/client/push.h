@@ -74,7 +74,7 @@ class Push {
                                           const Version& version, const std::string& to);
   [[nodiscard]] Outcome<void> make_folder(const std::string& to, std::uint32_t mode);
   [[nodiscard]] Outcome<void> set_modes();
-  [[nodiscard]] Outcome<void> flush_there(const std::string& to);
+  [[nodiscard]] Outcome<void> flush_there(const std::string& to, std::int64_t mtime_ns);
   [[nodiscard]] Outcome<void> flush_folders();
   void look_there(const std::string& to);
   [[nodiscard]] Outcome<bool> is_there(const std::string& to, std::uint64_t size,

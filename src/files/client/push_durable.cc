@@ -4,28 +4,37 @@
 namespace weft::files {
 
 // With --durable, the names of what was made, replaced, removed and found. Files are flushed
-// before.
+// before. They are forgotten behind the last reply: connect() asks whether there are any.
 Outcome<void> Push::flush_folders() {
-  for (const std::string& folder : unflushed_.take()) {
+  for (const std::string& folder : unflushed_.in_order()) {
     SetRequest request;
-    request.path = {folder, folder.size() < links_ ? kLinksAnywhere : links_};
+    // The folder that the user names may be a link to one.
+    const std::string name = folder.empty() ? folder : folder + "/";
+    request.path = {name, folder.size() < links_ ? kLinksAnywhere : links_};
     request.what = kSetFlush;
     if (const auto reply = ask(request); !reply) return tl::unexpected(reply.error());
   }
+  unflushed_.clear();
   if (!names_lost_) return {};
   return failed(EIO, server_.host,
                 "the server was started anew meanwhile, or failed to flush: folders, links and "
                 "removals may not be on its disk; run this again");
 }
 
-// A file that an earlier copy has left need not be on the disk.
-Outcome<void> Push::flush_there(const std::string& to) {
+// A file that an earlier copy has left need not be on the disk. A flush that failed may succeed the
+// next time, and nothing more is on the disk: such a file has to be copied anew, by this run or a
+// later one. So it gets another time than the one of the source.
+Outcome<void> Push::flush_there(const std::string& to, std::int64_t mtime_ns) {
   unflushed_.note_parent_of(to);
   SetRequest request;
   request.path = named(to);
   request.what = kSetFlush;
   const auto reply = client_->call(request);
-  return reply ? Outcome<void>() : tl::unexpected(reply.error());
+  if (reply) return {};
+  request.what = kSetTime;
+  request.mtime_ns = time_of_changed(mtime_ns);
+  if (client_->alive()) static_cast<void>(client_->call(request));
+  return tl::unexpected(reply.error());
 }
 
 }  // namespace weft::files

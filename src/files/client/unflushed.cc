@@ -10,9 +10,8 @@ void Unflushed::note_parent_of(std::string_view path) {
   note(slash == std::string_view::npos ? std::string_view() : path.substr(0, slash));
 }
 
-std::vector<std::string> Unflushed::take() {
+std::vector<std::string> Unflushed::in_order() const {
   std::vector<std::string> out(folders_.begin(), folders_.end());
-  folders_.clear();
   const auto depth = [](const std::string& path) {
     return path.empty() ? 0 : 1 + std::count(path.begin(), path.end(), '/');
   };

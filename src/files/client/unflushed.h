@@ -20,8 +20,8 @@ class Unflushed {
   [[nodiscard]] bool empty() const { return folders_.empty(); }
   void clear() { folders_.clear(); }
   // All of them, the deepest first: no folder has a name on the disk for one whose own names are
-  // not. They are forgotten here.
-  [[nodiscard]] std::vector<std::string> take();
+  // not.
+  [[nodiscard]] std::vector<std::string> in_order() const;
 
  private:
   std::set<std::string, std::less<>> folders_;

@@ -275,14 +275,27 @@ std::int64_t Remote::write(std::uint64_t id, const std::uint8_t* from, std::uint
 
 int Remote::sync(std::uint64_t id) {
   const auto at = files_.find(id);
-  if (at == files_.end() || !at->second.edited) return 0;
+  if (at == files_.end()) return EBADF;
   File& file = at->second;
+  if (const int error = ready_with(file)) return error == ESTALE ? EIO : error;
+  // One that was empty when it was opened for reading has no handle at the server.
+  if (file.handle == 0) return sync_empty(file);
   files::SyncReply reply;
   const std::uint64_t written_under = changes_.take_written(file.state.attributes.file_id);
   const int error = ask_for(file, files::SyncRequest(), reply);
+  if (error == EROFS) return 0;  // nobody has changed anything
   if (error != 0) return error == ESTALE ? EIO : error;
   // The server may have restarted since the data was sent, and lost it, whatever it says now.
   return written_under == 0 || written_under == reply.verifier ? 0 : EIO;
+}
+
+int Remote::sync_empty(const File& file) {
+  std::uint64_t id = 0;
+  const int error = edit(changes_.name_now(file.path, file.renames), 0, 0, id);
+  if (error != 0) return error == EROFS || error == ENOENT ? 0 : error;
+  const int result = sync(id);
+  this->close(id);
+  return result;
 }
 
 int Remote::ready_with(File& file) {

@@ -63,7 +63,7 @@ class Remote {
   // All of it, into the server's file, or a negative errno.
   [[nodiscard]] std::int64_t write(std::uint64_t file, const std::uint8_t* from,
                                    std::uint32_t bytes, std::uint64_t offset);
-  // Returns when it is on the server's disk.
+  // Returns when it is on the server's disk, whoever wrote it.
   [[nodiscard]] int sync(std::uint64_t file);
 
   // A regular file, for reading, and its version when it was opened.
@@ -172,6 +172,7 @@ class Remote {
   // Until there is a connection on which the file is open.
   [[nodiscard]] int ready_with(File& file);
   [[nodiscard]] int reopen(File& file);
+  [[nodiscard]] int sync_empty(const File& file);
   void forget_blocks(std::uint64_t id);
   void close_handle(std::uint64_t handle);
   [[nodiscard]] std::int64_t try_read(std::uint64_t id, File& file, std::uint8_t* to,

@@ -83,7 +83,8 @@ int Session::start_write(const WriteRequest& request, const Asked& asked) {
 
 int Session::start_sync(const SyncRequest& request, const Asked& asked) {
   auto file = find(request.handle);
-  if (file == nullptr || !file->edited) return EBADF;
+  if (file == nullptr || file->draft != nullptr) return EBADF;
+  if (!shared_.tree.writable()) return EROFS;
   if (!begin_one()) return 0;
   Sync& sync = syncs_.emplace_back();
   sync.self = std::prev(syncs_.end());
