@@ -258,33 +258,11 @@ TEST_F(Lanes, ReaderOnItsWritersCoreDoesNotLookBeforeItSleeps) {
   EXPECT_EQ(window, kWindowClosed);
 }
 
-TEST_F(Lanes, SendsToAReaderThatSleepsOnThisCoreAreTheKernelsForAWhile) {
-  join_both();
-  run_on_core(0);
-  Lane& lane = *lane_of(a_);
-  GrantMemory m = lane_of(b_)->memory_in();
-  ASSERT_TRUE(on_one_core(*lane_of(b_)));
-  m.add(GrantWord::kAsleep, 1);  // as a thread that waits
-  for (int i = 0; i < 100; ++i) ASSERT_EQ(put(a_, "x"), 1);
-  EXPECT_FALSE(lane.counted_out.load());
-  EXPECT_GT(lane.vain.resting.load(), 0U);
-  m.add(GrantWord::kAsleep, ~std::uint64_t{0});
-  for (std::size_t got = 0; got < 100;) got += get(b_).size();
-  for (int i = 0; i < 1024; ++i) {
-    ASSERT_EQ(put(a_, "y"), 1);
-    ASSERT_EQ(get(b_), "y");
-  }
-  EXPECT_TRUE(lane.joined_out.load());
-  put_in_ring("ring");
-  EXPECT_EQ(unread(*lane_of(b_)), 4U);
-  sched_setaffinity(0, sizeof all_cores_, &all_cores_);
-}
-
 TEST_F(Lanes, PeerThatEndedIsSentNothingByTheRing) {
   join_both();
   std::string text;
   ASSERT_EQ(get(b_, 0, text, [](char*, std::size_t) { return ssize_t{0}; }), 0);
-  lane_of(b_)->counted_out = lane_of(b_)->settled = false;  // as after a rest
+  lane_of(b_)->counted_out = lane_of(b_)->settled = false;  // as before it has joined
   ASSERT_EQ(put(b_, "x"), 1);
   EXPECT_TRUE(lane_of(b_)->counted_out.load());
   EXPECT_FALSE(lane_of(b_)->joined_out.load());

@@ -52,7 +52,6 @@ auto serve(int fd, Use::Counter counter, Plain plain, Laned laned) {
   const Use use(*number, counter);
   Lane* lane = use.lane();
   if (lane == nullptr) return plain();
-  if (counter == &Lane::sending && join::rests(*lane, fd)) return plain();
   if (!lane->settled.load(std::memory_order_relaxed)) join::go_on(*lane, fd, *number, counter);
   const bool by_rules =
       counter == &Lane::receiving ? lane->counted_in.load() : lane->counted_out.load();

@@ -148,8 +148,7 @@ void join_out(Lane& lane, int fd, const Number& number, bool counted) {
   words.store(GrantWord::kSent, sent);
   words.store(GrantWord::kTcpBegun, sent);
   lane.counted_out = true;
-  if (!nobody_else(number, lane.sending, counted) || lane.vain.resting.load() != 0 ||
-      !octets_taken(fd, again) || again != sent) {
+  if (!nobody_else(number, lane.sending, counted) || !octets_taken(fd, again) || again != sent) {
     lane.counted_out = false;
     return;
   }
@@ -252,55 +251,6 @@ void find_peer(Lane& lane, int fd) {
 
 namespace {
 
-constexpr std::uint32_t kRest = 1024;        // sends
-constexpr std::uint32_t kSleepsToRest = 32;  // that found the reader asleep on this core
-
-bool may_rest(const Lane& lane) {
-  const GrantMemory m = lane.memory_out();
-  return nobody_else(*lane.number, lane.sending, true) && m.load(GrantWord::kRing) == 0 &&
-         m.load(GrantWord::kOwedFrom) == m.load(GrantWord::kOwedTo);
-}
-
-// The option is as the program has it, which may set it meanwhile.
-void give_nodelay_back(const Lane& lane, int fd) {
-  if (lane.nodelay.load() != Nodelay::kOff) return;
-  int on = 0;
-  real().setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
-  if (lane.nodelay.load() == Nodelay::kOff) return;
-  on = 1;
-  real().setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
-}
-
-void rest(Lane& lane, int fd) {
-  if (!lane.joined_out.load() || !lane.joining.try_lock()) return;
-  lane.joined_out = false;
-  // Behind that: a send that came before it is seen, and one that comes later goes to the kernel.
-  // It is counted as long as this says so, or octets of the ring might pass it.
-  if (may_rest(lane)) {
-    lane.counted_out = false;
-    give_nodelay_back(lane, fd);
-    lane.vain.resting = kRest;
-  } else {
-    allow_out(lane);
-  }
-  lane.vain.sends = 0;
-  lane.joining.unlock();
-}
-
-}  // namespace
-
-bool rests(Lane& lane, int fd) {
-  if (lane.vain.sends.load(std::memory_order_relaxed) >= kSleepsToRest) rest(lane, fd);
-  std::uint32_t left = lane.vain.resting.load(std::memory_order_relaxed);
-  if (left == 0) return false;
-  // One of several senders ends it, and none brings it back.
-  const std::uint32_t next = on_one_core(lane) ? left - 1 : 0;
-  if (lane.vain.resting.compare_exchange_strong(left, next) && next == 0) lane.settled = false;
-  return true;
-}
-
-namespace {
-
 // Nobody uses its ring; calls that know it still go to the kernel.
 void leave_alone(Lane& lane) {
   lane.joined_in = lane.joined_out = lane.counted_in = lane.counted_out = false;
@@ -318,8 +268,7 @@ void go_on(Lane& lane, int fd, const Number& number, Use::Counter counter) {
   if (lane.segment.load() != nullptr && !lane.settled.load()) {
     const bool receives = counter == &Lane::receiving;
     if (!lane.counted_in.load()) join_in(lane, fd, number, receives);
-    if (!lane.counted_out.load() && lane.vain.resting.load() == 0)
-      join_out(lane, fd, number, counter == &Lane::sending);
+    if (!lane.counted_out.load()) join_out(lane, fd, number, counter == &Lane::sending);
     lane.settled = lane.counted_in.load() && lane.counted_out.load();
   }
   // Another thread has left the number to the kernel, perhaps before there was a segment to close.

@@ -14,8 +14,4 @@ void begin(int fd, Number& number);
 // Goes on with a lane that is not settled, at the start of a call on it that `counter` counts.
 void go_on(Lane& lane, int fd, const Number& number, Use::Counter counter);
 
-// Whether a send, at its start, is the kernel's and costs no more: its reader sleeps on this core,
-// again and again. After so many of them, or if the ends run apart, go_on() joins again.
-[[nodiscard]] bool rests(Lane& lane, int fd);
-
 }  // namespace weft::sockets::granted::join

@@ -242,14 +242,7 @@ bool take_back_once(Lane& lane, int fd) {
 
 std::int64_t transmit_by_ring(Outgoing& out, std::uint64_t bytes) {
   LaneMemory m(out.lane.memory_out(), out.parts, out.count);
-  if (on_one_core(out.lane)) {
-    out.waits = false;
-    const bool sleeps = m.load(GrantWord::kAsleep) != 0 && m.load(GrantWord::kRing) == 0;
-    const std::uint32_t before = out.lane.vain.sends.load(std::memory_order_relaxed);
-    out.lane.vain.sends.store(sleeps ? before + 1 : 0, std::memory_order_relaxed);
-  } else {
-    out.lane.vain.sends.store(0, std::memory_order_relaxed);
-  }
+  if (on_one_core(out.lane)) out.waits = false;
   if (bytes >= kBulk && out.waits) wait_for_drain(out.lane, m);
   const bool interrupted = out.lane.own->writer.load() == this_thread();
   GrantWriter call(interrupted ? GrantCall::kSendInSignal : GrantCall::kSend, bytes,

@@ -49,7 +49,7 @@ void begin_again(Lane& lane, int fd) {
     budget->ns = static_cast<std::int32_t>(kSpinMaxNs);
     budget->sleeps = 1;
   }
-  lane.vain.reads = lane.vain.sends = lane.vain.resting = lane.vain.drains = lane.vain.left_out = 0;
+  lane.vain.reads = lane.vain.drains = lane.vain.left_out = 0;
   lane.ban_until = 0;
   lane.pen = 0;
   lane.take_seen = 0;

@@ -42,11 +42,8 @@ struct LastTold {
 
 // Counts by which callers leave out, most of the time, what is of no use to them.
 struct InVain {
-  std::atomic<std::uint32_t> reads{0};   // waited, and got nothing by the ring: in a row
-  std::atomic<std::uint32_t> drains{0};  // waits for TCP to run empty, that did not: in a row
-  std::atomic<std::uint32_t> sends{0};   // found the reader asleep on this core: in a row
-  std::atomic<std::uint32_t> resting{
-      0};  // ... so these sends are the kernel's before it joins again
+  std::atomic<std::uint32_t> reads{0};     // waited, and got nothing by the ring: in a row
+  std::atomic<std::uint32_t> drains{0};    // waits for TCP to run empty, that did not: in a row
   std::atomic<std::uint32_t> left_out{0};  // looks into the kernel that a reader left out
 };
 
