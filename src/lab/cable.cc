@@ -34,6 +34,10 @@ Cable::Time Cable::next_from(unsigned host) const {
 void Cable::take(unsigned from, std::uint64_t bytes, Time now, bool waited) {
   assert(from < lines_.size());
   Line& line = lines_[from];
+  if (link_.bits_per_s == 0) {  // a line that is never busy
+    line.begins = now;
+    return;
+  }
   line.begins = std::max(waited ? now - kMostLate : now, line.out_free);
   line.out_free = line.begins + length_of(bytes);
 }
@@ -41,6 +45,7 @@ void Cable::take(unsigned from, std::uint64_t bytes, Time now, bool waited) {
 std::optional<Cable::Time> Cable::deliver(unsigned from, unsigned to, std::uint64_t bytes) {
   assert(from < lines_.size() && to < lines_.size() && from != to);
   const Time arrives = lines_[from].begins + link_.delay;
+  if (link_.bits_per_s == 0) return arrives;
   Line& line = lines_[to];
   const Time begins = std::max(arrives, line.in_free);
   if (begins - arrives > queue_) return std::nullopt;

@@ -4,7 +4,8 @@
 // when the sender's line is free, is under way for the link's delay, and takes the receiver's line
 // while it takes the sender's: one alone is delayed by its own length once. Senders wait for their
 // line, as a network card makes them; a frame that finds too much waiting for the receiver's line
-// is lost, as in a switch.
+// is lost, as in a switch. Without a rate there are no lines to wait for: each frame is delayed,
+// and all arrive.
 #pragma once
 
 #include <chrono>

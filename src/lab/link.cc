@@ -68,6 +68,9 @@ tl::expected<Link, std::string> parse_link(std::string_view text) {
       return wrong(word, "write each of rate=, delay= and queue= at most once");
     }
   }
+  if (link.queue_bytes != 0 && link.bits_per_s == 0) {
+    return wrong("queue=", "without rate= nothing waits, so there is no queue to limit");
+  }
   return link;
 }
 

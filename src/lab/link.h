@@ -12,7 +12,7 @@ namespace weft::lab {
 struct Link {
   std::uint64_t bits_per_s = 0;       // of each host, in each direction; 0: as fast as it goes
   std::chrono::nanoseconds delay{0};  // from host to host, one way
-  std::uint64_t queue_bytes = 0;      // that may wait for a host's line; 0: chosen by the two above
+  std::uint64_t queue_bytes = 0;      // that may wait for a receiver's line; 0: see queue_of
   bool operator==(const Link&) const = default;
 };
 
@@ -21,8 +21,8 @@ struct Link {
 // and says what is legal.
 [[nodiscard]] tl::expected<Link, std::string> parse_link(std::string_view text);
 
-// The bytes that may wait for the line of a host: as given, or twice those under way on a full line
-// with this delay, and at least 256 KiB.
+// The bytes that may wait for the line of a receiver: as given, or those of two round trips at this
+// rate (four times rate and delay), from 256 KiB to 1000 MB.
 [[nodiscard]] std::uint64_t queue_of(const Link& link);
 
 }  // namespace weft::lab

@@ -86,5 +86,16 @@ TEST(LabCable, WithoutARateNothingWaits) {
   }
 }
 
+TEST(LabCable, WithoutARateFramesThatWaitedAreNeitherLostNorEarly) {
+  Cable cable({0, 2ms, 0}, 3);
+  cable.take(0, 1000, 1s, false);
+  EXPECT_EQ(cable.deliver(0, 2, 1000), 1s + 2ms);
+  // They leave when they are taken, though another host's frame was taken in between.
+  cable.take(1, 1000, 1s, true);
+  EXPECT_EQ(cable.deliver(1, 2, 1000), 1s + 2ms);
+  cable.take(0, 1000, 1s + 1ms, true);
+  EXPECT_EQ(cable.deliver(0, 2, 1000), 1s + 3ms);
+}
+
 }  // namespace
 }  // namespace weft::lab

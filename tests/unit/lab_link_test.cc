@@ -23,6 +23,7 @@ TEST(LabLink, MistakesNameTheWordAndSayWhatIsLegal) {
         std::pair("rate=nanMbit", "a rate is like"), std::pair("rate=0Mbit", "a rate is like"),
         std::pair("rate=2000Gbit", "at most 1000Gbit"), std::pair("delay=5", "a delay is like"),
         std::pair("delay=11s", "at most 10s"), std::pair("queue=1GB", "a queue is like"),
+        std::pair("delay=1ms,queue=1MB", "without rate= nothing waits"),
         std::pair("delay=1ms,delay=2ms", "'delay=2ms': write each of"),
         std::pair("loss=1%", "'loss=1%': write each of"), std::pair(",", "'': write each of")}) {
     const auto link = parse_link(text);
@@ -31,7 +32,7 @@ TEST(LabLink, MistakesNameTheWordAndSayWhatIsLegal) {
   }
 }
 
-TEST(LabLink, AQueueHoldsWhatIsUnderWayTwice) {
+TEST(LabLink, AQueueHoldsTwoRoundTrips) {
   EXPECT_EQ(queue_of({1'000'000'000, 5ms, 0}), 2'500'000U);
   EXPECT_EQ(queue_of({1'000'000, 1ms, 0}), 256U << 10U);
   EXPECT_EQ(queue_of({0, 1s, 0}), 256U << 10U);

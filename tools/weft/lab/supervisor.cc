@@ -320,7 +320,8 @@ Outcome<int> run_lab(const LabOptions& options) {
   if (auto made = lab.make_hosts(*link); !made) return tl::unexpected(made.error());
   const auto status = lab.run(*commands, *until);
   if (lab.lost() != 0)
-    say(fmt::format("{} frames were lost: their queue was full (--link queue=)", lab.lost()));
+    say(fmt::format("{} frames were lost: a queue was full (--link queue=), or a host was too busy",
+                    lab.lost()));
   return status;
 }
 
