@@ -27,7 +27,6 @@ FUNCTIONS_MAX = 60
 # Those that are larger still. The numbers only go down: what is smaller now is to be lowered here.
 LARGE = {
     "files::Session": (36, 87),
-    "sockets::granted::Lane": (34, 2),
 }
 
 Size = namedtuple("Size", "members functions")

@@ -48,7 +48,7 @@ GUARDS = {
     "src/progress/scratch.cc g_shared_lock": "memory, from find() to give_back()",
     "src/progress/shard_owner.h lock_": "the order of changes of an atomic and of a registration",
     "src/rsockets/rs_lock.h mutex_": "is part of a lock",
-    "src/sockets/granted/ring_lane.h joining": "a call: one join of a lane at a time",
+    "src/sockets/granted/ring_lane.h lock": "a call: one join of a lane at a time",
     "src/sockets/iwarp/iwarp_table.cc the": "another file's table",
     "src/sockets/iwarp/iwarp_table.h mutex_": "is part of a lock",
     "src/trace/pcap.cc mutex": "a variable of the same function",

@@ -24,6 +24,12 @@ inline constexpr std::uint32_t kSleepsPerTrial = 64;
 // run while this thread polls.
 inline constexpr std::int64_t kNotRunningNs = 20'000;
 
+// Looking is tried first, and given up where it is not worth it.
+inline void begin_spin(SpinBudget& budget) {
+  budget.ns = static_cast<std::int32_t>(kSpinMaxNs);
+  budget.sleeps = 1;
+}
+
 // Whether `holds` came true within the budget.
 template <class Holds>
 bool spin(SpinBudget& budget, Holds holds) {

@@ -52,12 +52,12 @@ TEST_F(Lanes, WindowThatIsNeverToOpenStaysSo) {
   std::string text;
   const ssize_t got = get(b_, 0, text, [this](char*, std::size_t) -> ssize_t {
     // As another thread's call of an unknown option does, while this one sleeps.
-    lane_of(b_)->memory_in().store(GrantWord::kWindow, kWindowNever);
+    lane_of(b_)->rings.in().store(GrantWord::kWindow, kWindowNever);
     errno = EAGAIN;
     return -1;
   });
   EXPECT_EQ(got, -1);
-  EXPECT_EQ(lane_of(b_)->memory_in().load(GrantWord::kWindow), kWindowNever);
+  EXPECT_EQ(lane_of(b_)->rings.in().load(GrantWord::kWindow), kWindowNever);
 }
 
 TEST_F(Lanes, ResetBehindOctetsOfTheRingIsTold) {
@@ -104,7 +104,8 @@ TEST_F(Lanes, ReadOfWhatAWaitToldOfGetsItFromTheMiddleOfATakeBack) {
   put_in_ring("told");
   Lane& reader = *lane_of(b_);
   reader.nonblocking = true;
-  reader.named_by = this_thread() + 1;  // a wait of another thread has told of them
+  // A wait of another thread has told of them.
+  reader.reading.note_named(this_thread() + 1, reader.rings.in().load(GrantWord::kWritten));
   begin_to_take_back();
   std::string text;
   bool sent = false;
@@ -136,7 +137,7 @@ TEST_F(Lanes, OctetsInTheMiddleOfATakeBackAreCounted) {
 
 TEST_F(Lanes, LockOfAThreadThatHasEndedIsTakenOverThoughAProcessHasItsNumber) {
   join_both();
-  lane_of(a_)->own->writer = static_cast<std::uint32_t>(getppid());
+  ASSERT_TRUE(lane_of(a_)->rings.lock().try_lock(static_cast<std::uint32_t>(getppid())));
   EXPECT_EQ(put(a_, "ping"), 4);
   EXPECT_EQ(get(b_), "ping");
 }
@@ -145,8 +146,9 @@ TEST_F(Lanes, SendBesideOneThatLeavesTheNumberToTheKernelLeavesNothingInTheRing)
   join_both();
   put_in_ring("x");
   ASSERT_EQ(get(b_), "x");
-  lane_of(b_)->memory_in().store(GrantWord::kWindow, kWindowOpen);
-  lane_of(a_)->joined_out = false;  // as another thread does, which has found the ring empty
+  lane_of(b_)->rings.in().store(GrantWord::kWindow, kWindowOpen);
+  // As another thread does, which has found the ring empty.
+  ASSERT_TRUE(lane_of(a_)->out.on(JoinEvent::kForbidden));
   ASSERT_EQ(put(a_, "more"), 4);
   EXPECT_EQ(unread(*lane_of(b_)), 0U);
   int bytes = 0;
@@ -158,15 +160,16 @@ TEST_F(Lanes, SegmentOfANumberThatWasLeftMeanwhileIsNotUsed) {
   ASSERT_EQ(put(a_, "x"), 1);
   Lane* lane = lane_of(a_);
   ASSERT_NE(lane, nullptr);
-  const Use use(*lane, &Lane::visiting);
+  const Use use(*lane, Call::kVisits);
   leave_to_kernel(a_, Why::kShared);
   rendezvous::Made made;
-  lane->segment = segments::make(lane->key, made);
-  ASSERT_NE(lane->segment.load(), nullptr);
-  join::go_on(*lane, a_, *numbers::find(a_), &Lane::visiting);
-  EXPECT_FALSE(lane->joined_in.load());
-  EXPECT_FALSE(lane->joined_out.load());
-  EXPECT_EQ(lane->memory_in().load(GrantWord::kWindow), kWindowNever);
+  Segment* segment = segments::make(lane->connection.key, made);
+  ASSERT_NE(segment, nullptr);
+  lane->rings.attach(*segment, lane->connection.end);
+  join::go_on(*lane, a_, *numbers::find(a_), Call::kVisits);
+  EXPECT_FALSE(lane->in.joined());
+  EXPECT_FALSE(lane->out.joined());
+  EXPECT_EQ(lane->rings.in().load(GrantWord::kWindow), kWindowNever);
 }
 
 TEST_F(Lanes, WhatIsOwedWhenANumberIsLeftIsSentThoughSignalsCome) {
@@ -222,25 +225,28 @@ TEST_F(Lanes, CallsFitASmallStack) {
 TEST_F(Lanes, ReadsThatNobodySeesEndNoRing) {
   join_both();
   ASSERT_EQ(::send(a_, "", 0, 0), 0);
-  lane_of(b_)->memory_in().store(GrantWord::kWindow, kWindowClosed);
+  lane_of(b_)->rings.in().store(GrantWord::kWindow, kWindowClosed);
   ASSERT_EQ(put(a_, "unseen"), 6);
   std::array<char, 8> room{};
   ASSERT_EQ(::recv(b_, room.data(), room.size(), 0), 6);
-  lane_of(b_)->vain.reads = 64;                              // its writer has used no ring for long
-  lane_of(b_)->segment.load()->cores[lane_of(a_)->end] = 0;  // it runs elsewhere, perhaps
+  // Its writer has used no ring for long, and runs elsewhere, perhaps.
+  while (!lane_of(b_)->reading.waits().often() || !lane_of(b_)->reading.waits().worth_it()) {
+    lane_of(b_)->reading.note_wait(false);
+  }
+  lane_of(b_)->rings.segment().cores[lane_of(a_)->connection.end] = 0;
   ASSERT_EQ(::send(a_, "next", 4, 0), 4);
-  lane_of(a_)->memory_out().add(GrantWord::kSent, 4);
+  lane_of(a_)->rings.out().add(GrantWord::kSent, 4);
   ASSERT_EQ(get(b_), "next");
-  const GrantMemory m = lane_of(a_)->memory_out();
+  const GrantMemory m = lane_of(a_)->rings.out();
   EXPECT_EQ(m.load(GrantWord::kTcpRead), m.load(GrantWord::kSent));
 }
 
 TEST_F(Lanes, ReaderOnItsWritersCoreDoesNotLookBeforeItSleeps) {
   join_both();
   Lane& lane = *lane_of(b_);
-  lane.streak = 0;
-  lane.memory_in().store(GrantWord::kWindow, kWindowClosed);
-  const auto& cores = lane.segment.load()->cores;
+  lane.reading.note_unwatched();
+  lane.rings.in().store(GrantWord::kWindow, kWindowClosed);
+  const auto& cores = lane.rings.segment().cores;
   run_on_core(0);
   ASSERT_EQ(put(a_, "ping"), 4);
   std::string text;
@@ -248,7 +254,7 @@ TEST_F(Lanes, ReaderOnItsWritersCoreDoesNotLookBeforeItSleeps) {
   int asked = 0;
   const ssize_t got = get(b_, 0, text, [&](char* to, std::size_t room) {
     ++asked;
-    window = lane.memory_in().load(GrantWord::kWindow);
+    window = lane.rings.in().load(GrantWord::kWindow);
     return ::recv(b_, to, room, 0);
   });
   sched_setaffinity(0, sizeof all_cores_, &all_cores_);
@@ -262,16 +268,18 @@ TEST_F(Lanes, PeerThatEndedIsSentNothingByTheRing) {
   join_both();
   std::string text;
   ASSERT_EQ(get(b_, 0, text, [](char*, std::size_t) { return ssize_t{0}; }), 0);
-  lane_of(b_)->counted_out = lane_of(b_)->settled = false;  // as before it has joined
+  // As before it has joined.
+  lane_of(b_)->out.begin_again();
+  lane_of(b_)->meeting.settled = false;
   ASSERT_EQ(put(b_, "x"), 1);
-  EXPECT_TRUE(lane_of(b_)->counted_out.load());
-  EXPECT_FALSE(lane_of(b_)->joined_out.load());
+  EXPECT_TRUE(lane_of(b_)->out.counted());
+  EXPECT_FALSE(lane_of(b_)->out.joined());
 }
 
 TEST_F(Lanes, PeerThatNeverComesCostsNoSignalMask) {
   ASSERT_EQ(put(a_, "x"), 1);
   ASSERT_NE(lane_of(a_), nullptr);
-  ASSERT_FALSE(lane_of(a_)->settled.load());
+  ASSERT_FALSE(lane_of(a_)->meeting.settled.load());
   const int before = g_masked;
   for (int i = 0; i < 100; ++i) ASSERT_EQ(put(a_, "x"), 1);
   EXPECT_EQ(g_masked, before);
@@ -280,15 +288,16 @@ TEST_F(Lanes, PeerThatNeverComesCostsNoSignalMask) {
 TEST_F(Lanes, WaitForMoreThanItLooksAtClosesTheirWindows) {
   join_both();
   Lane& lane = *lane_of(b_);
-  lane.memory_in().store(GrantWord::kWindow, kWindowOpen);
-  lane.streak = kStreak;
+  lane.rings.in().store(GrantWord::kWindow, kWindowOpen);
+  const auto reads = [&lane] { static_cast<void>(lane.reading.note_read(1, 1, 1, true)); };
+  for (std::uint32_t i = 0; i < ReadingHabits::kStreak; ++i) reads();
   Watched watched;
   for (std::size_t i = 0; i < Watched::kMost; ++i) watched.add(lane, i);
-  EXPECT_TRUE(keeps(lane));
-  EXPECT_EQ(lane.memory_in().load(GrantWord::kWindow), kWindowOpen);
+  EXPECT_TRUE(lane.reading.keeps_window());
+  EXPECT_EQ(lane.rings.in().load(GrantWord::kWindow), kWindowOpen);
   watched.add(lane, Watched::kMost);
-  EXPECT_FALSE(keeps(lane));
-  EXPECT_EQ(lane.memory_in().load(GrantWord::kWindow), kWindowClosed);
+  EXPECT_FALSE(lane.reading.keeps_window());
+  EXPECT_EQ(lane.rings.in().load(GrantWord::kWindow), kWindowClosed);
 }
 
 }  // namespace

@@ -52,7 +52,7 @@ class Lanes : public ::testing::Test {
 
   static ssize_t put(int fd, const std::string& text) {
     const auto plain = [&] { return ::send(fd, text.data(), text.size(), MSG_NOSIGNAL); };
-    return serve(fd, &Lane::sending, plain, [&](Lane& lane) {
+    return serve(fd, Call::kSends, plain, [&](Lane& lane) {
       const iovec part{const_cast<char*>(text.data()), text.size()};
       return transmit(lane, fd, &part, 1, MSG_NOSIGNAL, plain);
     });
@@ -62,7 +62,7 @@ class Lanes : public ::testing::Test {
   static ssize_t get(int fd, int flags, std::string& text, Asked asked) {
     std::array<char, 64> room{};
     const auto plain = [&] { return asked(room.data(), room.size()); };
-    const ssize_t got = serve(fd, &Lane::receiving, plain, [&](Lane& lane) {
+    const ssize_t got = serve(fd, Call::kReceives, plain, [&](Lane& lane) {
       const iovec part{room.data(), room.size()};
       return receive(lane, fd, &part, 1, flags, plain);
     });
@@ -86,19 +86,19 @@ class Lanes : public ::testing::Test {
     }
     for (const int fd : {a_, b_}) {
       ASSERT_NE(lane_of(fd), nullptr);
-      ASSERT_TRUE(lane_of(fd)->joined_in.load());
-      ASSERT_TRUE(lane_of(fd)->joined_out.load());
+      ASSERT_TRUE(lane_of(fd)->in.joined());
+      ASSERT_TRUE(lane_of(fd)->out.joined());
     }
   }
   // `text` from a to b, by the ring.
   void put_in_ring(const std::string& text) {
-    lane_of(b_)->memory_in().store(GrantWord::kWindow, kWindowOpen);
+    lane_of(b_)->rings.in().store(GrantWord::kWindow, kWindowOpen);
     ASSERT_EQ(put(a_, text), static_cast<ssize_t>(text.size()));
   }
 
   // The writer's steps, as far as the mark.
   void begin_to_take_back() {
-    GrantMemory m = lane_of(a_)->memory_out();
+    GrantMemory m = lane_of(a_)->rings.out();
     const std::uint64_t take = m.load(GrantWord::kTake);
     m.store(GrantWord::kTakenFrom, take >> 1U);
     m.store(GrantWord::kTakenTo, m.load(GrantWord::kPosition));

@@ -33,9 +33,9 @@ class Stream : public Lanes {
   ssize_t read_some(std::uint64_t most, bool unseen) {
     const auto plain = [&] { return ::recv(b_, room_.data(), most, 0); };
     if (unseen) return plain();
-    const GrantMemory m = lane_of(b_)->memory_in();
+    const GrantMemory m = lane_of(b_)->rings.in();
     const std::uint64_t before = m.load(GrantWord::kTcpRead);
-    const ssize_t got = serve(b_, &Lane::receiving, plain, [&](Lane& lane) {
+    const ssize_t got = serve(b_, Call::kReceives, plain, [&](Lane& lane) {
       const iovec part{room_.data(), most};
       return receive(lane, b_, &part, 1, 0, plain);
     });

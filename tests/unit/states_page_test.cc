@@ -20,6 +20,7 @@
 #include "roce/greeting_states.h"
 #include "rsockets/rs_farewell.h"
 #include "rsockets/rsocket_states.h"
+#include "sockets/granted/join_states.h"
 #include "verbs/connection_phases.h"
 #include "verbs/oob/wiring_phases.h"
 #include "verbs/qp_moves.h"
@@ -297,6 +298,18 @@ void draw_others(std::ostream& out) {
 | DisconnectSaid | the peer knows that we leave |
 )";
   draw(out, rsockets::farewell_arrows());
+  out << R"(
+## One direction of a TCP connection with a ring beside it
+
+`src/sockets/granted/join_states.cc`.
+
+| state | meaning |
+|---|---|
+| Apart | calls go to the kernel |
+| Counted | calls go by the ring's rules, and what TCP carries is counted |
+| Joined | in: windows may be opened; out: calls may begin to use the ring |
+)";
+  draw(out, sockets::granted::join_arrows());
 }
 
 void draw_extended(std::ostream& out) {

@@ -11,6 +11,7 @@ endif()
 weft_add_test(states_test
   LABELS unit
   SOURCES states_page_test.cc ../../src/rsockets/rs_farewell.cc ../../src/rsockets/rsocket_states.cc
+          ../../src/sockets/granted/join_states.cc
   DEPS weft_verbs weft_rddp weft_exs_rules weft_proto)
 if(TARGET states_test)
   target_compile_definitions(states_test PRIVATE "WEFT_SOURCE_DIR=\"${PROJECT_SOURCE_DIR}\"")

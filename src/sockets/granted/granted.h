@@ -3,7 +3,7 @@
 // socket, always; a call that is not seen is an ordinary call on it.
 //
 //   number_table.cc    what is known of each descriptor number
-//   ring_lane.cc       a connection that may have a ring beside it
+//   ring_lane.cc       a connection that may have a ring beside it; ring_lane.h names its parts
 //   join.cc            how it comes to have one; rendezvous.cc: how its ends find each other;
 //                      segment.cc: the memory that they share
 //   lane_calls.cc      octets by the ring, or by TCP (src/sockets/grant is the protocol);
@@ -39,7 +39,7 @@ namespace weft::sockets::granted {
 // A call that moves data on `fd`: counted, and served by `laned` with the number's lane if its ring
 // may come into it, else by `plain`.
 template <class Plain, class Laned>
-auto serve(int fd, Use::Counter counter, Plain plain, Laned laned) {
+auto serve(int fd, Call call, Plain plain, Laned laned) {
   Number* number = numbers::find(fd);
   if (number == nullptr) return plain();
   std::uint32_t calls = number->calls.load(std::memory_order_relaxed);
@@ -49,13 +49,14 @@ auto serve(int fd, Use::Counter counter, Plain plain, Laned laned) {
     const bool counted = number->calls.compare_exchange_strong(calls, calls + 1);
     if (counted && calls == busy) join::begin(fd, *number);
   }
-  const Use use(*number, counter);
+  const Use use(*number, call);
   Lane* lane = use.lane();
   if (lane == nullptr) return plain();
-  if (!lane->settled.load(std::memory_order_relaxed)) join::go_on(*lane, fd, *number, counter);
-  const bool by_rules =
-      counter == &Lane::receiving ? lane->counted_in.load() : lane->counted_out.load();
-  if (!by_rules) return plain();
+  if (!lane->meeting.settled.load(std::memory_order_relaxed)) {
+    join::go_on(*lane, fd, *number, call);
+  }
+  const Direction& direction = call == Call::kReceives ? lane->in : lane->out;
+  if (!direction.counted()) return plain();
   pthread_testcancel();  // as the kernel's call would: before any lock is held
   return laned(*lane);
 }

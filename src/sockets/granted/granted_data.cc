@@ -25,7 +25,7 @@ using namespace weft::sockets::granted;
 
 WEFT_SEEN ssize_t recv(int fd, void* data, size_t length, int flags) {
   const auto plain = [&] { return real().recv(fd, data, length, flags); };
-  return serve(fd, &Lane::receiving, plain, [&](Lane& lane) {
+  return serve(fd, Call::kReceives, plain, [&](Lane& lane) {
     const iovec part{data, length};
     return receive(lane, fd, &part, 1, flags, plain);
   });
@@ -35,7 +35,7 @@ WEFT_SEEN ssize_t recvfrom(int fd, void* __restrict data, size_t length, int fla
                            __SOCKADDR_ARG from, socklen_t* __restrict from_length) {
   sockaddr* address = from;
   const auto plain = [&] { return real().recvfrom(fd, data, length, flags, address, from_length); };
-  return serve(fd, &Lane::receiving, plain, [&](Lane& lane) {
+  return serve(fd, Call::kReceives, plain, [&](Lane& lane) {
     const iovec part{data, length};
     const ssize_t got = receive(lane, fd, &part, 1, flags, plain);
     // As of TCP, which tells no address with its octets.
@@ -46,7 +46,7 @@ WEFT_SEEN ssize_t recvfrom(int fd, void* __restrict data, size_t length, int fla
 
 WEFT_SEEN ssize_t recvmsg(int fd, msghdr* message, int flags) {
   const auto plain = [&] { return real().recvmsg(fd, message, flags); };
-  const ssize_t got = serve(fd, &Lane::receiving, plain, [&](Lane& lane) {
+  const ssize_t got = serve(fd, Call::kReceives, plain, [&](Lane& lane) {
     if (!valid(message)) return plain();
     bool kernels = false;
     const auto noted = [&] {
@@ -76,7 +76,7 @@ WEFT_SEEN int recvmmsg(int fd, mmsghdr* messages, unsigned count, int flags, tim
 
 WEFT_SEEN ssize_t read(int fd, void* data, size_t length) {
   const auto plain = [&] { return real().read(fd, data, length); };
-  return serve(fd, &Lane::receiving, plain, [&](Lane& lane) {
+  return serve(fd, Call::kReceives, plain, [&](Lane& lane) {
     const iovec part{data, length};
     return length == 0 ? plain() : receive(lane, fd, &part, 1, 0, plain);
   });
@@ -84,7 +84,7 @@ WEFT_SEEN ssize_t read(int fd, void* data, size_t length) {
 
 WEFT_SEEN ssize_t readv(int fd, const iovec* parts, int count) {
   const auto plain = [&] { return real().readv(fd, parts, count); };
-  return serve(fd, &Lane::receiving, plain, [&](Lane& lane) {
+  return serve(fd, Call::kReceives, plain, [&](Lane& lane) {
     if (count <= 0 || count > IOV_MAX || parts == nullptr) return plain();
     return receive(lane, fd, parts, static_cast<std::size_t>(count), 0, plain);
   });
@@ -92,7 +92,7 @@ WEFT_SEEN ssize_t readv(int fd, const iovec* parts, int count) {
 
 WEFT_SEEN ssize_t send(int fd, const void* data, size_t length, int flags) {
   const auto plain = [&] { return real().send(fd, data, length, flags); };
-  return serve(fd, &Lane::sending, plain, [&](Lane& lane) {
+  return serve(fd, Call::kSends, plain, [&](Lane& lane) {
     const iovec part{const_cast<void*>(data), length};
     return transmit(lane, fd, &part, 1, flags, plain);
   });
@@ -102,7 +102,7 @@ WEFT_SEEN ssize_t sendto(int fd, const void* data, size_t length, int flags,
                          __CONST_SOCKADDR_ARG to, socklen_t to_length) {
   const sockaddr* address = to;
   const auto plain = [&] { return real().sendto(fd, data, length, flags, address, to_length); };
-  return serve(fd, &Lane::sending, plain, [&](Lane& lane) {
+  return serve(fd, Call::kSends, plain, [&](Lane& lane) {
     const iovec part{const_cast<void*>(data), length};
     return transmit(lane, fd, &part, 1, address == nullptr ? flags : flags | MSG_OOB, plain);
   });
@@ -110,7 +110,7 @@ WEFT_SEEN ssize_t sendto(int fd, const void* data, size_t length, int flags,
 
 WEFT_SEEN ssize_t write(int fd, const void* data, size_t length) {
   const auto plain = [&] { return real().write(fd, data, length); };
-  return serve(fd, &Lane::sending, plain, [&](Lane& lane) {
+  return serve(fd, Call::kSends, plain, [&](Lane& lane) {
     const iovec part{const_cast<void*>(data), length};
     return transmit(lane, fd, &part, 1, 0, plain);
   });
@@ -118,7 +118,7 @@ WEFT_SEEN ssize_t write(int fd, const void* data, size_t length) {
 
 WEFT_SEEN ssize_t writev(int fd, const iovec* parts, int count) {
   const auto plain = [&] { return real().writev(fd, parts, count); };
-  return serve(fd, &Lane::sending, plain, [&](Lane& lane) {
+  return serve(fd, Call::kSends, plain, [&](Lane& lane) {
     if (count <= 0 || count > IOV_MAX || parts == nullptr) return plain();
     return transmit(lane, fd, parts, static_cast<std::size_t>(count), 0, plain);
   });
@@ -127,7 +127,7 @@ WEFT_SEEN ssize_t writev(int fd, const iovec* parts, int count) {
 WEFT_SEEN ssize_t sendmsg(int fd, const msghdr* message, int flags) {
   note_passed(message);
   const auto plain = [&] { return real().sendmsg(fd, message, flags); };
-  return serve(fd, &Lane::sending, plain, [&](Lane& lane) {
+  return serve(fd, Call::kSends, plain, [&](Lane& lane) {
     if (!valid(message)) return transmit(lane, fd, nullptr, 0, flags, plain);
     const bool odd = message->msg_controllen != 0 || message->msg_name != nullptr;
     return transmit(lane, fd, message->msg_iov, message->msg_iovlen, odd ? flags | MSG_OOB : flags,
@@ -145,7 +145,7 @@ WEFT_SEEN int sendmmsg(int fd, mmsghdr* messages, unsigned count, int flags) {
 // Octets of a file: those of the ring go first.
 WEFT_SEEN ssize_t sendfile64(int out, int in, off64_t* offset, size_t count) {
   const auto plain = [&] { return real().sendfile(out, in, offset, count); };
-  return serve(out, &Lane::sending, plain,
+  return serve(out, Call::kSends, plain,
                [&](Lane& lane) { return transmit(lane, out, nullptr, 0, 0, plain); });
 }
 

@@ -103,13 +103,11 @@ WEFT_SEEN int dup3(int from, int to, int flags) {
 namespace {
 
 void note_flags(int fd, long flags) {
-  Number* number = numbers::find(fd);
-  if (number == nullptr || number->lane.load() == nullptr) return;
-  const Use use(*number, &Lane::visiting);
-  if (use.lane() == nullptr) return;
-  use.lane()->nonblocking = (flags & O_NONBLOCK) != 0;
-  if ((flags & O_ASYNC) != 0)
-    leave_to_kernel(fd, Why::kOption);  // the kernel sends a signal for each arrival
+  with_lane(fd, [=](Lane& lane) {
+    lane.nonblocking = (flags & O_NONBLOCK) != 0;
+    // The kernel sends a signal for each arrival.
+    if ((flags & O_ASYNC) != 0) leave_to_kernel(fd, Why::kOption);
+  });
 }
 
 int control(int fd, int command, long value) {

@@ -53,26 +53,13 @@ bool harmless(int level, int name) {
                      [=](const Option& o) { return o.level == level && o.name == name; });
 }
 
-// Calls `ours` with the lane of a number that has TCP_NODELAY set for its ring. False: it has none.
-template <class Ours>
-bool with_nodelay(int fd, Ours ours) {
-  Number* number = numbers::find(fd);
-  if (number == nullptr || number->lane.load() == nullptr) return false;
-  const Use use(*number, &Lane::visiting);
-  if (use.lane() == nullptr || !use.lane()->set_nodelay.load()) return false;
-  ours(*use.lane());
-  return true;
-}
-
 int set_nodelay(int fd, const void* value, socklen_t length) {
   const int result = real().setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, value, length);
   if (result != 0 || length < sizeof(int)) return result;
   int on = 0;
   std::memcpy(&on, value, sizeof on);
-  with_nodelay(fd, [&](Lane& lane) {
-    lane.nodelay = on != 0 ? Nodelay::kOn : Nodelay::kOff;
-    const int always = 1;
-    real().setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &always, sizeof always);
+  with_lane(fd, [=](Lane& lane) {
+    if (lane.nodelay.is_ours()) lane.nodelay.note_set(fd, on != 0);
   });
   return result;
 }
@@ -93,10 +80,10 @@ WEFT_SEEN int getsockopt(int fd, int level, int name, void* __restrict value,
                          socklen_t* __restrict length) {
   const int result = real().getsockopt(fd, level, name, value, length);
   if (result != 0 || level != IPPROTO_TCP || name != TCP_NODELAY) return result;
-  with_nodelay(fd, [&](const Lane& lane) {
-    const Nodelay said = lane.nodelay.load();
-    if (said == Nodelay::kUnknown) return;  // the kernel's is the program's still
-    const int on = said == Nodelay::kOn ? 1 : 0;
+  with_lane(fd, [&](const Lane& lane) {
+    const NodelayForRing::Program said = lane.nodelay.programs();
+    if (said == NodelayForRing::Program::kUnknown) return;
+    const int on = said == NodelayForRing::Program::kOn ? 1 : 0;
     std::memcpy(value, &on, std::min<std::size_t>(*length, sizeof on));
   });
   return result;
@@ -116,19 +103,16 @@ WEFT_SEEN int ioctl(int fd, unsigned long request, ...) {
     leave_to_kernel(fd, Why::kOption);  // the kernel sends a signal for each arrival
   const int result = real().ioctl(fd, request, argument);
   if (result != 0 || (request != FIONREAD && request != FIONBIO)) return result;
-  Number* number = numbers::find(fd);
-  if (number == nullptr || number->lane.load() == nullptr) return result;
-  const Use use(*number, &Lane::visiting);
-  Lane* lane = use.lane();
-  if (lane == nullptr) return result;
-  int value = 0;
-  std::memcpy(&value, argument, sizeof value);
-  if (request == FIONBIO) {
-    lane->nonblocking = value != 0;
-  } else if (lane->counted_in.load() && value == 0) {
-    const std::uint64_t bytes = unread(*lane);
-    value = static_cast<int>(bytes > 0 ? bytes : await_taken_back(*lane, fd));
-    std::memcpy(argument, &value, sizeof value);
-  }
+  with_lane(fd, [=](Lane& lane) {
+    int value = 0;
+    std::memcpy(&value, argument, sizeof value);
+    if (request == FIONBIO) {
+      lane.nonblocking = value != 0;
+    } else if (lane.in.counted() && value == 0) {
+      const std::uint64_t bytes = unread(lane);
+      value = static_cast<int>(bytes > 0 ? bytes : await_taken_back(lane, fd));
+      std::memcpy(argument, &value, sizeof value);
+    }
+  });
   return result;
 }

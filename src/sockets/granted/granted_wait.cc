@@ -24,10 +24,9 @@ thread_local std::int64_t t_asked = 0;  // when it asked last, of epoll_wait
 
 // The lane of a number, if reads on it may find octets in a ring.
 void add_number(Watched& watched, int fd, std::size_t tag) {
-  Number* number = numbers::find(fd);
-  if (number == nullptr || number->lane.load(std::memory_order_relaxed) == nullptr) return;
-  const Use use(*number, &Lane::visiting);
-  if (use.lane() != nullptr && use.lane()->counted_in.load()) watched.add(*use.lane(), tag);
+  with_lane(fd, [&](Lane& lane) {
+    if (lane.in.counted()) watched.add(lane, tag);
+  });
 }
 
 // A limit of time, of which a wait that begins again has the rest.
@@ -225,7 +224,7 @@ void add_members(Watched& watched, int epoll) {
   std::uint64_t data = 0;
   bool edge = false;
   for (Lane* lane = lanes::first(); lane != nullptr; lane = lane->next) {
-    if (!lane->live.load(std::memory_order_relaxed) || !lane->counted_in.load()) continue;
+    if (!lane->live.load(std::memory_order_relaxed) || !lane->in.counted()) continue;
     if (watched_events(*lane, epoll, data, edge) != 0) watched.add(*lane, data, edge);
   }
 }

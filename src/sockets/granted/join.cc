@@ -101,7 +101,7 @@ bool has_room_for_a_ring(int fd) {
 
 // It stays TCP.
 void refuse(Lane& lane, int fd, Why why) {
-  lane.settled = true;
+  lane.meeting.settled = true;
   if (lane.number->calls.load() != kKernels) states::tell(fd, *lane.number, why);
 }
 
@@ -110,58 +110,49 @@ void note_segment(Lane& lane, int fd, Segment* segment) {
     refuse(lane, fd, Why::kNoMemory);
     return;
   }
-  lane.segment.store(segment);
+  lane.rings.attach(*segment, lane.connection.end);
   if (lane.number->calls.load() != kKernels) states::tell(fd, *lane.number, Why::kRing);
 }
 
-// Whether no call but the caller's own, which has not asked the kernel yet, is under way.
-bool nobody_else(const Number& number, const std::atomic<std::uint32_t>& counter, bool counted) {
-  return number.running.load() == 0 && counter.load() == (counted ? 1U : 0U);
+// Whether no call of this kind but the caller's own, which has not asked the kernel yet, is under
+// way. `own`: as the caller's is counted.
+bool nobody_else(const Lane& lane, const Number& number, Call call, Call own) {
+  return number.running.load() == 0 && lane.calls.count(call) == (own == call ? 1U : 0U);
 }
 
-void join_in(Lane& lane, int fd, const Number& number, bool counted) {
+// With the meeting's lock.
+void join_in(Lane& lane, int fd, const Number& number, Call own) {
   std::uint64_t read = 0;
   std::uint64_t again = 0;
-  if (!nobody_else(number, lane.receiving, counted) || !octets_read(fd, read)) return;
-  GrantMemory words = lane.memory_in();
-  words.store(GrantWord::kTcpRead, read);
-  lane.counted_in = true;
-  if (nobody_else(number, lane.receiving, counted) && octets_read(fd, again) && again == read) {
-    lane.joined_in = true;
-    return;
-  }
-  lane.counted_in = false;
+  if (!nobody_else(lane, number, Call::kReceives, own) || !octets_read(fd, read)) return;
+  lane.rings.in().store(GrantWord::kTcpRead, read);
+  lane.in.on(JoinEvent::kCounts);
+  const bool agreed =
+      nobody_else(lane, number, Call::kReceives, own) && octets_read(fd, again) && again == read;
+  lane.in.on(agreed ? JoinEvent::kAgreed : JoinEvent::kMiscounted);
 }
 
 // Unless its end has been heard, or another thread has left the number to the kernel: both say so,
 // then forbid it.
 void allow_out(Lane& lane) {
-  lane.joined_out = true;
-  if (lane.told.ended.load() || !lane.live.load()) lane.joined_out = false;
+  lane.out.on(JoinEvent::kAgreed);
+  if (lane.news.ended() || !lane.live.load()) lane.out.on(JoinEvent::kForbidden);
 }
 
-void join_out(Lane& lane, int fd, const Number& number, bool counted) {
+// With the meeting's lock.
+void join_out(Lane& lane, int fd, const Number& number, Call own) {
   std::uint64_t sent = 0;
   std::uint64_t again = 0;
-  if (!nobody_else(number, lane.sending, counted) || !octets_taken(fd, sent)) return;
-  GrantMemory words = lane.memory_out();
+  if (!nobody_else(lane, number, Call::kSends, own) || !octets_taken(fd, sent)) return;
+  GrantMemory words = lane.rings.out();
   words.store(GrantWord::kSent, sent);
   words.store(GrantWord::kTcpBegun, sent);
-  lane.counted_out = true;
-  if (!nobody_else(number, lane.sending, counted) || !octets_taken(fd, again) || again != sent) {
-    lane.counted_out = false;
+  lane.out.on(JoinEvent::kCounts);
+  if (!nobody_else(lane, number, Call::kSends, own) || !octets_taken(fd, again) || again != sent) {
+    lane.out.on(JoinEvent::kMiscounted);
     return;
   }
-  int on = 0;
-  socklen_t length = sizeof on;
-  // First, so that another thread which sets the option from now on says so.
-  lane.set_nodelay = true;
-  real().getsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, &length);
-  Nodelay unknown = Nodelay::kUnknown;
-  lane.nodelay.compare_exchange_strong(unknown, on != 0 ? Nodelay::kOn : Nodelay::kOff);
-  // Octets of the ring bring no acknowledgment that Nagle's algorithm could wait for.
-  on = 1;
-  real().setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
+  lane.nodelay.turn_on(fd);
   allow_out(lane);
 }
 
@@ -183,10 +174,8 @@ void begin(int fd, Number& number) {
   Lane* lane = lanes::make(fd, number);
   if (lane == nullptr) return states::tell(fd, number, Why::kNoMemory);
   states::change(fd, number, Why::kLooking);
-  const Use use(*lane, &Lane::visiting);
-  lane->end = end;
-  lane->cookie = cookie;
-  lane->key = key;
+  const Use use(*lane, Call::kVisits);
+  lane->connection = {cookie, end, key};
   // Again, if another thread has changed it meanwhile.
   const auto asked = [fd] { return (real().fcntl(fd, F_GETFL) & O_NONBLOCK) != 0; };
   do {
@@ -201,7 +190,7 @@ void begin(int fd, Number& number) {
     retire_stray(fd, number);
     return;
   }
-  lane->settled = false;
+  lane->meeting.settled = false;
 }
 
 namespace {
@@ -211,69 +200,65 @@ namespace {
 constexpr std::uint32_t kLooks = 65536;
 constexpr std::uint32_t kLooksPerPost = 64;
 
-// With `joining`, no ticket yet: the first end posts, the second makes the segment.
+// With the meeting's lock, no ticket yet: the first end posts, the second makes the segment.
 void post(Lane& lane, int fd) {
   const os::SignalsBlocked blocked;
-  switch (rendezvous::post({lane.key, lane.end, lane.cookie}, lane.ticket)) {
+  const Connection& of = lane.connection;
+  switch (rendezvous::post({of.key, of.end, of.cookie}, lane.meeting.ticket)) {
     case rendezvous::Found::kPosted:
     case rendezvous::Found::kLater: return;
     case rendezvous::Found::kNo: refuse(lane, fd, Why::kNoPeer); return;
     case rendezvous::Found::kPeer: break;
   }
   rendezvous::Made made;
-  Segment* segment = segments::make(lane.key, made);
-  rendezvous::give(lane.ticket, made);
+  Segment* segment = segments::make(of.key, made);
+  rendezvous::give(lane.meeting.ticket, made);
   note_segment(lane, fd, segment);
 }
 
-// With `joining`.
+// With the meeting's lock.
 void find_peer(Lane& lane, int fd) {
-  const std::uint32_t looks = lane.ticket.looks++;
-  if (lane.ticket.index < 0) {
+  const std::uint32_t looks = lane.meeting.ticket.looks++;
+  if (lane.meeting.ticket.index < 0) {
     if (looks % kLooksPerPost == 0) post(lane, fd);
     return;
   }
   rendezvous::Made made;
-  switch (rendezvous::look(lane.ticket, made)) {
+  switch (rendezvous::look(lane.meeting.ticket, made)) {
     case rendezvous::Answer::kNotYet:
       if (looks < kLooks) return;
-      rendezvous::withdraw(lane.ticket);
+      rendezvous::withdraw(lane.meeting.ticket);
       refuse(lane, fd, Why::kNoPeer);
       return;
     case rendezvous::Answer::kGone: refuse(lane, fd, Why::kNoPeer); return;
     case rendezvous::Answer::kSegment:
-      note_segment(lane, fd, segments::attach(lane.key, made));
+      note_segment(lane, fd, segments::attach(lane.connection.key, made));
       return;
   }
 }
 
-}  // namespace
-
-namespace {
-
 // Nobody uses its ring; calls that know it still go to the kernel.
 void leave_alone(Lane& lane) {
-  lane.joined_in = lane.joined_out = lane.counted_in = lane.counted_out = false;
-  if (lane.segment.load() != nullptr) {
-    lane.memory_in().store(GrantWord::kWindow, kWindowNever);
-  }
-  lane.settled = true;
+  lane.in.on(JoinEvent::kLeftAlone);
+  lane.out.on(JoinEvent::kLeftAlone);
+  if (lane.rings.attached()) lane.rings.in().store(GrantWord::kWindow, kWindowNever);
+  lane.meeting.settled = true;
 }
 
 }  // namespace
 
-void go_on(Lane& lane, int fd, const Number& number, Use::Counter counter) {
-  if (!lane.joining.try_lock()) return;
-  if (lane.segment.load() == nullptr && !lane.settled.load()) find_peer(lane, fd);
-  if (lane.segment.load() != nullptr && !lane.settled.load()) {
-    const bool receives = counter == &Lane::receiving;
-    if (!lane.counted_in.load()) join_in(lane, fd, number, receives);
-    if (!lane.counted_out.load()) join_out(lane, fd, number, counter == &Lane::sending);
-    lane.settled = lane.counted_in.load() && lane.counted_out.load();
+void go_on(Lane& lane, int fd, const Number& number, Call call) {
+  Meeting& meeting = lane.meeting;
+  if (!meeting.lock.try_lock()) return;
+  if (!lane.rings.attached() && !meeting.settled.load()) find_peer(lane, fd);
+  if (lane.rings.attached() && !meeting.settled.load()) {
+    if (!lane.in.counted()) join_in(lane, fd, number, call);
+    if (!lane.out.counted()) join_out(lane, fd, number, call);
+    meeting.settled = lane.in.counted() && lane.out.counted();
   }
   // Another thread has left the number to the kernel, perhaps before there was a segment to close.
   if (!lane.live.load()) leave_alone(lane);
-  lane.joining.unlock();
+  meeting.lock.unlock();
 }
 
 }  // namespace weft::sockets::granted::join

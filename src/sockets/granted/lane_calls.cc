@@ -24,67 +24,24 @@
 
 namespace weft::sockets::granted {
 
-std::uint32_t this_thread() {
-  // getpid() would be a system call. The one thread of a child of fork() has another id.
-  thread_local std::uint32_t id = 0;
-  thread_local std::uint32_t generation = 0;
-  if (id == 0 || generation != os::fork_generation()) {
-    id = static_cast<std::uint32_t>(real().syscall(SYS_gettid));
-    generation = os::fork_generation();
-  }
-  return id;
-}
-
 namespace {
 
 constexpr std::uint64_t kBulk = 16384;
-constexpr std::int64_t kFirstPenNs = 10'000'000;
-constexpr std::int64_t kLongestPenNs = 10'000'000'000;
-constexpr std::int64_t kPensToForget = 100;
 constexpr int kOwedMs = 2000;
-// Only threads of this process have the lock: fork() leaves a child no lane. Another process may
-// have the number of one that has ended.
-bool dead(std::uint32_t thread) {
-  const int error = errno;
-  const bool gone =
-      real().syscall(SYS_tgkill, getpid(), static_cast<int>(thread), 0) != 0 && errno == ESRCH;
-  errno = error;
-  return gone;
-}
-
-// The writers' lock of a lane. The one of a thread that has died with its process is taken over.
-bool try_lock(Own& own, std::uint32_t me) {
-  std::uint32_t holder = 0;
-  return own.writer.compare_exchange_strong(holder, me);
-}
-
-void lock(Own& own, std::uint32_t me) {
-  for (int i = 0; !try_lock(own, me); ++i) {
-    if (i < 100) {
-      cpu_pause();
-      continue;
-    }
-    std::uint32_t holder = own.writer.load();
-    if (holder != 0 && dead(holder) && own.writer.compare_exchange_strong(holder, me)) return;
-    sched_yield();
-  }
-}
-
-void unlock(Own& own) { own.writer.store(0); }
 
 // The number is still that of the lane's socket: nobody closed it by a call that was not seen.
 bool same_socket(const Lane& lane, int fd) {
   std::uint64_t cookie = 0;
   socklen_t length = sizeof cookie;
   return real().getsockopt(fd, SOL_SOCKET, SO_COOKIE, &cookie, &length) == 0 &&
-         cookie == lane.cookie;
+         cookie == lane.connection.cookie;
 }
 
 // Sends positions [from, to) of the ring without waiting. The kernel tells an error of the
 // connection once: the program hears of it by its next call.
 std::int64_t send_ring(Lane& lane, int fd, std::uint64_t from, std::uint64_t to) {
   if (!same_socket(lane, fd)) return 0;
-  std::uint8_t* ring = lane.segment.load()->rings.at(lane.end).data();
+  std::uint8_t* ring = lane.rings.ring_out();
   const std::uint64_t bytes = to - from;
   if (bytes > kRingBytes) return 0;
   const std::uint64_t at = from & (kRingBytes - 1);
@@ -95,18 +52,18 @@ std::int64_t send_ring(Lane& lane, int fd, std::uint64_t from, std::uint64_t to)
   message.msg_iovlen = parts.size();
   // Not by the C library: a thread that is cancelled must not end here, with the lock.
   const ssize_t sent = real().syscall(SYS_sendmsg, fd, &message, MSG_DONTWAIT | MSG_NOSIGNAL);
-  if (sent < 0 && !passing(errno) && errno != EPIPE) lane.told.late_error = errno;
+  if (sent < 0 && !passing(errno) && errno != EPIPE) lane.news.keep_error(errno);
   return sent;
 }
 
 // Whether a call may begin to use the ring: the reader looks, TCP is empty, and nobody has sent
 // anything that was not seen.
-bool may_begin(Lane& lane, int fd, const GrantMemory& m) {
-  if (!lane.joined_out.load()) return false;
+bool may_begin(const Lane& lane, int fd, const GrantMemory& m) {
+  if (!lane.out.joined()) return false;
   if (m.load(GrantWord::kRing) != 0) return true;
   if (m.load(GrantWord::kWindow) != kWindowOpen || m.load(GrantWord::kAsleep) != 0) return false;
   if (m.load(GrantWord::kTcpRead) != m.load(GrantWord::kSent)) return false;
-  if (lane.ban_until.load() != 0 && os::monotonic_ns() < lane.ban_until.load()) return false;
+  if (lane.writing.is_banned(os::monotonic_ns)) return false;
   std::uint64_t taken = 0;
   return octets_taken(fd, taken) && taken == m.load(GrantWord::kSent) && same_socket(lane, fd);
 }
@@ -117,14 +74,11 @@ bool window_is_open(const GrantMemory& m) {
 
 // A large send beside a reader that looks: it waits a little for TCP to run empty.
 void wait_for_drain(Lane& lane, const GrantMemory& m) {
-  if (!lane.joined_out.load() || m.load(GrantWord::kRing) != 0) return;
+  if (!lane.out.joined() || m.load(GrantWord::kRing) != 0) return;
   if (m.load(GrantWord::kWindow) == kWindowNever) return;
-  const std::uint32_t vain = lane.vain.drains.load(std::memory_order_relaxed);
-  const bool drained =
-      worth_it(vain) && spin(lane.drain, [&m] {
-        return m.load(GrantWord::kTcpRead) == m.load(GrantWord::kSent) && window_is_open(m);
-      });
-  lane.vain.drains = drained ? 0 : vain + 1;
+  lane.writing.look_for_drain([&m] {
+    return m.load(GrantWord::kTcpRead) == m.load(GrantWord::kSent) && window_is_open(m);
+  });
 }
 
 struct Outgoing {
@@ -142,21 +96,18 @@ struct Outgoing {
 
 bool look_for_room(Outgoing& out, const LaneMemory& m) {
   if (!out.waits) return false;
-  return spin(out.lane.room,
-              [&m] {
-                const std::uint64_t take = m.load(GrantWord::kTake);
-                return (take & kTaken) != 0 || !window_is_open(m) ||
-                       m.load(GrantWord::kPosition) - (take >> 1U) < kRingBytes;
-              }) &&
-         (m.load(GrantWord::kTake) & kTaken) == 0 && window_is_open(m);
+  return out.lane.writing.look_for_room([&m] {
+    const std::uint64_t take = m.load(GrantWord::kTake);
+    return (take & kTaken) != 0 || !window_is_open(m) ||
+           m.load(GrantWord::kPosition) - (take >> 1U) < kRingBytes;
+  }) && (m.load(GrantWord::kTake) & kTaken) == 0 &&
+         window_is_open(m);
 }
 
 ssize_t send_kernel(const Outgoing& out, std::uint64_t done) {
-  if (out.lane.told.late_error.load(std::memory_order_relaxed) != 0) {
-    if (const int late = out.lane.told.late_error.exchange(0); late != 0) {
-      errno = late;
-      return -1;
-    }
+  if (const int late = out.lane.news.take_error(); late != 0) {
+    errno = late;
+    return -1;
   }
   if (done == 0) return (*out.as_asked)();
   const std::uint64_t all = bytes_of(out.parts, out.count);
@@ -178,6 +129,7 @@ ssize_t send_kernel(const Outgoing& out, std::uint64_t done) {
 
 std::int64_t run(Outgoing& out, GrantWriter& call, LaneMemory& m, bool has_lock) {
   std::optional<os::SignalsBlocked> blocked;
+  WritersLock& lock = out.lane.rings.lock();
   const std::uint32_t me = this_thread();
   for (;;) {
     std::int64_t answer = 0;
@@ -185,10 +137,10 @@ std::int64_t run(Outgoing& out, GrantWriter& call, LaneMemory& m, bool has_lock)
       case GrantNeed::kStep: continue;
       case GrantNeed::kDone: return call.result();
       case GrantNeed::kLock:
-        if (!has_lock) lock(out.lane.own[0], me);
+        if (!has_lock) lock.lock(me);
         has_lock = false;
         break;
-      case GrantNeed::kUnlock: unlock(out.lane.own[0]); break;
+      case GrantNeed::kUnlock: lock.unlock(me); break;
       case GrantNeed::kBlockSignals: blocked.emplace(); break;
       case GrantNeed::kAllowSignals: blocked.reset(); break;
       case GrantNeed::kRoom: answer = look_for_room(out, m) ? 1 : 0; break;
@@ -198,7 +150,7 @@ std::int64_t run(Outgoing& out, GrantWriter& call, LaneMemory& m, bool has_lock)
         break;
       case GrantNeed::kSend:
         // This call is counted as on its way by TCP now: nobody begins to use the ring.
-        if (std::exchange(out.unlocks, false)) unlock(out.lane.own[0]);
+        if (std::exchange(out.unlocks, false)) lock.unlock(me);
         answer = told(send_kernel(out, call.done()), out.error);
         break;
       default: return kGrantError;  // a writer asks for nothing else
@@ -209,49 +161,44 @@ std::int64_t run(Outgoing& out, GrantWriter& call, LaneMemory& m, bool has_lock)
 
 constexpr int kRingFlags = MSG_DONTWAIT | MSG_NOSIGNAL | MSG_MORE | MSG_EOR;
 
-// The ring was of no use: it is left alone for a while, for longer each time. Once in a while is
-// forgotten.
-void ban_ring(Lane& lane, std::int64_t now) {
-  if (now - lane.ban_until.load() > kPensToForget * lane.pen.load()) lane.pen = 0;
-  lane.pen = std::clamp(lane.pen.load() * 2, kFirstPenNs, kLongestPenNs);
-  lane.ban_until = now + lane.pen.load();
-}
-
 // A call that only TCP can serve: what lies in the ring goes before it. A program that makes such a
 // call for each answer, as sendfile(2), is faster without a ring.
 std::int64_t transmit_by_tcp(Outgoing& out, std::uint64_t bytes) {
+  WritersLock& lock = out.lane.rings.lock();
   const std::uint32_t me = this_thread();
-  if (out.lane.memory_out().load(GrantWord::kRing) != 0) ban_ring(out.lane, os::monotonic_ns());
-  const bool interrupted = out.lane.own->writer.load() == me;
-  if (!interrupted) lock(out.lane.own[0], me);
+  if (out.lane.rings.out().load(GrantWord::kRing) != 0) {
+    out.lane.writing.ban_ring(os::monotonic_ns());
+  }
+  const bool interrupted = lock.held_by(me);
+  if (!interrupted) lock.lock(me);
   out.unlocks = !interrupted;
-  LaneMemory m(out.lane.memory_out(), out.parts, out.count);
+  LaneMemory m(out.lane.rings.out(), out.parts, out.count);
   GrantWriter call(GrantCall::kSendInSignal, std::max<std::uint64_t>(bytes, 1), false);
   const std::int64_t result = run(out, call, m, false);
-  if (out.unlocks) unlock(out.lane.own[0]);
+  if (out.unlocks) lock.unlock(me);
   return result;
 }
 
 // All that lies in the ring goes to TCP, as far as it has room. False: some is owed.
 bool take_back_once(Lane& lane, int fd) {
-  LaneMemory m(lane.memory_out(), nullptr, 0);
+  LaneMemory m(lane.rings.out(), nullptr, 0);
   Outgoing out{lane, fd, nullptr, 0, 0, nullptr, false};
   GrantWriter call(GrantCall::kSpill, 0, false);
   return run(out, call, m, false) != kGrantWouldBlock;
 }
 
 std::int64_t transmit_by_ring(Outgoing& out, std::uint64_t bytes) {
-  LaneMemory m(out.lane.memory_out(), out.parts, out.count);
-  if (on_one_core(out.lane)) out.waits = false;
+  LaneMemory m(out.lane.rings.out(), out.parts, out.count);
+  if (out.lane.rings.on_one_core()) out.waits = false;
   if (bytes >= kBulk && out.waits) wait_for_drain(out.lane, m);
-  const bool interrupted = out.lane.own->writer.load() == this_thread();
+  const bool interrupted = out.lane.rings.lock().held_by(this_thread());
   GrantWriter call(interrupted ? GrantCall::kSendInSignal : GrantCall::kSend, bytes,
                    may_begin(out.lane, out.fd, m));
   const std::int64_t result = run(out, call, m, false);
   if (m.load(GrantWord::kRing) == 0) return result;
   // Another thread has left the number to the kernel meanwhile, perhaps before it could see this
   // ring: nobody else would take it back.
-  if (!out.lane.joined_out.load() || !out.lane.live.load()) {
+  if (!out.lane.out.joined() || !out.lane.live.load()) {
     take_back_once(out.lane, out.fd);
   } else {
     spiller::wake(spill);
@@ -275,9 +222,10 @@ ssize_t transmit(Lane& lane, int fd, const iovec* parts, std::size_t count, int 
 }
 
 void take_back_all(Lane& lane, int fd) {
-  lane.joined_out = false;
+  lane.out.on(JoinEvent::kForbidden);
   const std::int64_t end = os::monotonic_ns() + std::int64_t{kOwedMs} * 1'000'000;
-  if (lane.own->writer.load() == this_thread()) return;  // a handler of the thread that is at it
+  WritersLock& lock = lane.rings.lock();
+  if (lock.held_by(this_thread())) return;  // a handler of the thread that is at it
   while (!take_back_once(lane, fd) && os::monotonic_ns() < end) {
     pollfd one{fd, POLLOUT, 0};
     const int found = real().poll(&one, 1, kOwedMs);
@@ -285,25 +233,26 @@ void take_back_all(Lane& lane, int fd) {
     if (found <= 0 || (one.revents & (POLLERR | POLLHUP)) != 0) break;
   }
   // The spiller sends with the lock, and to this number no more.
-  lock(lane.own[0], this_thread());
+  const WritersGuard guard(lock, this_thread());
   lane.fd = -1;
-  unlock(lane.own[0]);
 }
 
 void spill(Lane& lane, std::int64_t now) {
-  if (!try_lock(lane.own[0], this_thread())) return;
+  WritersLock& lock = lane.rings.lock();
+  const std::uint32_t me = this_thread();
+  if (!lock.try_lock(me)) return;
   const int fd = lane.fd.load();
   if (fd < 0 || !lane.live.load()) {
-    unlock(lane.own[0]);
+    lock.unlock(me);
     return;
   }
-  LaneMemory m(lane.memory_out(), nullptr, 0);
+  LaneMemory m(lane.rings.out(), nullptr, 0);
   Outgoing out{lane, fd, nullptr, 0, 0, nullptr, false};
   GrantWriter call(GrantCall::kSpill, 0, false);
   const bool open = window_is_open(m);
   static_cast<void>(run(out, call, m, true));
   if (!open) return;
-  ban_ring(lane, now);
+  lane.writing.ban_ring(now);
 }
 
 }  // namespace weft::sockets::granted

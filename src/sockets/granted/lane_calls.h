@@ -44,27 +44,17 @@ void take_back_all(Lane& lane, int fd);
 // `ban_ns`. For the spiller, which has no number of its own to lose.
 void spill(Lane& lane, std::int64_t now);
 
-// The id of this thread, without a system call.
-[[nodiscard]] std::uint32_t this_thread();
-
-inline constexpr std::uint32_t kStreak = 32;
-// Whether the window stays open between calls: the program reads after waits that are seen, so it
-// will look here before it sleeps.
-[[nodiscard]] inline bool keeps(const Lane& lane) {
-  return lane.streak.load(std::memory_order_relaxed) >= kStreak;
-}
-
 // A window that is never to be opened again stays as it is.
 inline void open_window(const Lane& lane) {
-  static_cast<void>(lane.memory_in().swap(GrantWord::kWindow, kWindowClosed, kWindowOpen));
+  static_cast<void>(lane.rings.in().swap(GrantWord::kWindow, kWindowClosed, kWindowOpen));
 }
 inline void close_window(const Lane& lane) {
-  static_cast<void>(lane.memory_in().swap(GrantWord::kWindow, kWindowOpen, kWindowClosed));
+  static_cast<void>(lane.rings.in().swap(GrantWord::kWindow, kWindowOpen, kWindowClosed));
 }
 
 // Octets of the peer that lie in the ring.
 [[nodiscard]] inline std::uint64_t unread(const Lane& lane) {
-  const GrantMemory m = lane.memory_in();
+  const GrantMemory m = lane.rings.in();
   const std::uint64_t take = m.load(GrantWord::kTake);
   const std::uint64_t bytes = m.load(GrantWord::kWritten) - (take >> 1U);
   return (take & kTaken) == 0 && bytes <= kRingBytes ? bytes : 0;

@@ -1,7 +1,5 @@
 #include "sockets/granted/lane_end.h"
 
-#include <netinet/in.h>
-#include <netinet/tcp.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -27,24 +25,21 @@ void reset_if_unread(const Lane& lane, int fd) {
 void retire(int fd, Number& number, How how) {
   Lane* lane = number.lane.load();
   if (lane == nullptr) return;
-  const Use use(*lane, &Lane::visiting);
+  const Use use(*lane, Call::kVisits);
   if (!number.lane.compare_exchange_strong(lane, nullptr)) return;
   // Before the look at its segment: who makes one looks at this behind it (join::go_on).
   lane->live = false;
-  lane->joined_out = false;
-  rendezvous::withdraw(lane->ticket);
-  if (lane->segment.load() != nullptr && how == How::kGone) {
-    lane->memory_in().store(GrantWord::kWindow, kWindowNever);
-  } else if (lane->segment.load() != nullptr) {
-    lane->joined_in = false;
-    lane->memory_in().store(GrantWord::kWindow, kWindowNever);
+  lane->out.on(JoinEvent::kForbidden);
+  rendezvous::withdraw(lane->meeting.ticket);
+  if (lane->rings.attached() && how == How::kGone) {
+    lane->rings.in().store(GrantWord::kWindow, kWindowNever);
+  } else if (lane->rings.attached()) {
+    lane->in.on(JoinEvent::kForbidden);
+    lane->rings.in().store(GrantWord::kWindow, kWindowNever);
     // Behind that: a writer that puts octets in sees the window closed, or they are seen here.
     if (how == How::kCloses) reset_if_unread(*lane, fd);
     take_back_all(*lane, fd);
-    if (how == How::kStays && lane->set_nodelay.load() && lane->nodelay.load() == Nodelay::kOff) {
-      const int off = 0;
-      real().setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &off, sizeof off);
-    }
+    if (how == How::kStays) lane->nodelay.give_back(fd);
   }
   lane->fd = -1;
 }

@@ -13,14 +13,6 @@
 
 namespace weft::sockets::granted {
 
-// Where a blocking reader finds the ring in use and empty, it asks the kernel once in so many times
-// before it goes on to sleep, where it asks anyway.
-constexpr std::uint32_t kLeaveOut = 64;
-// Something that was for nothing so often in a row, as a read that offers the ring, is done once in
-// kLeaveOut times: both ends share a core, perhaps.
-constexpr std::uint32_t kVain = 32;
-inline bool worth_it(std::uint32_t vain) { return vain < kVain || vain % kLeaveOut == 0; }
-
 // Few: the stack may be a signal handler's.
 using Parts = std::array<iovec, 16>;
 

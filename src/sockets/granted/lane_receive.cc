@@ -52,16 +52,14 @@ std::int64_t ask_kernel(Incoming& in, bool now) {
 }
 
 std::int64_t receive_kernel(Incoming& in, bool now) {
-  if (in.lane.told.late_error.load(std::memory_order_relaxed) != 0) {
-    if (const int late = in.lane.told.late_error.exchange(0); late != 0) {
-      in.error = in.told_error = late;
-      return kGrantError;
-    }
+  if (const int late = in.lane.news.take_error(); late != 0) {
+    in.error = in.told_error = late;
+    return kGrantError;
   }
   // Before the question: an edge that comes behind it counts.
-  const bool named = in.lane.told.kernel_named.load() && in.lane.told.kernel_named.exchange(false);
+  const bool named = in.lane.reading.take_kernels_edge();
   const std::int64_t got = ask_kernel(in, now);
-  if (named && got != kGrantWouldBlock) in.lane.told.kernel_named = true;
+  if (named && got != kGrantWouldBlock) in.lane.reading.note_kernels_edge();
   if (got == kGrantError) in.told_error = in.error;
   return got;
 }
@@ -72,10 +70,9 @@ bool may_leave_out(Incoming& in, const LaneMemory& m) {
   if (in.waits && !in.offers) return true;
   if ((m.load(GrantWord::kTake) & kTaken) != 0) return false;
   // A wait of the kernel's that named the number is believed.
-  const bool polls = keeps(in.lane) && in.lane.named_by.load(std::memory_order_relaxed) == 0 &&
-                     !in.lane.told.kernel_named.load() && !in.lane.number->asks.load();
+  const bool polls = in.lane.reading.polls() && !in.lane.number->asks.load();
   if (!in.waits && !polls) return false;
-  return in.lane.vain.left_out.fetch_add(1, std::memory_order_relaxed) % kLeaveOut != 0;
+  return in.lane.reading.leaves_out();
 }
 
 // The writer has taken octets back from the ring, and this side has not got all of them from TCP.
@@ -97,7 +94,7 @@ bool await_those_on_their_way(int fd, const GrantMemory& m) {
 // writer is just sending them by TCP instead. It gets them, not EAGAIN.
 std::int64_t receive_told(Incoming& in, const LaneMemory& m) {
   const std::int64_t got = receive_kernel(in, true);
-  const bool told = in.lane.named_by.load(std::memory_order_relaxed) != 0;  // any thread
+  const bool told = in.lane.reading.is_named();
   if (got != kGrantWouldBlock || in.waits || !told || !await_those_on_their_way(in.fd, m)) {
     return got;
   }
@@ -117,14 +114,15 @@ void count_unseen_reads(int fd, GrantMemory m) {
 
 // Whether a read that waits is to offer the ring.
 bool offers(const Lane& lane, int fd) {
-  if (!lane.joined_in.load() || on_one_core(lane)) return false;
-  const std::uint32_t vain = lane.vain.reads.load(std::memory_order_relaxed);
-  if (vain >= kVain && worth_it(vain)) count_unseen_reads(fd, lane.memory_in());
-  return worth_it(vain);
+  if (!lane.in.joined() || lane.rings.on_one_core()) return false;
+  const InVain& waits = lane.reading.waits();
+  const bool worth_it = waits.worth_it();
+  if (worth_it && waits.often()) count_unseen_reads(fd, lane.rings.in());
+  return worth_it;
 }
 
 bool look(Incoming& in, const LaneMemory& m) {
-  return spin(in.lane.look, [&] {
+  return spin(in.lane.reading.look(), [&] {
     const std::uint64_t take = m.load(GrantWord::kTake);
     return (take & kTaken) == 0 && m.load(GrantWord::kWritten) != take >> 1U;
   });
@@ -158,24 +156,14 @@ std::int64_t run(Incoming& in, GrantReader& call, LaneMemory& m) {
   }
 }
 
-// Keeps account of what this thread does before it reads. `got`: as the reader's result; `asked`:
-// octets that there was room for; `waits`: the call is a wait itself.
+// Notes what this thread did before it read, and opens or closes the window as that says.
 void note_read(Lane& lane, std::int64_t got, std::uint64_t asked, bool waits) {
-  const bool blocked = got == kGrantWouldBlock;
-  const bool blocked_before = lane.told.blocked.exchange(blocked, std::memory_order_relaxed);
-  const bool named = lane.named_by.load(std::memory_order_relaxed) == this_thread();
-  if (named && (got < 0 || static_cast<std::uint64_t>(got) < asked)) {
-    lane.named_by.store(0, std::memory_order_relaxed);
-  }
-  // One that asks again and again without a wait looks as often as one that waits.
-  if (waits || named || (blocked && blocked_before)) {
-    if (!keeps(lane)) lane.streak.fetch_add(1, std::memory_order_relaxed);
-  } else if (!blocked && !blocked_before) {
-    if (keeps(lane)) close_window(lane);
-    lane.streak.store(0, std::memory_order_relaxed);
-  }
-  if (!waits && keeps(lane) && lane.joined_in.load(std::memory_order_relaxed)) {
-    if (lane.memory_in().load(GrantWord::kWindow) == kWindowClosed) open_window(lane);
+  switch (lane.reading.note_read(this_thread(), got, asked, waits)) {
+    case ReadingHabits::Window::kStays: return;
+    case ReadingHabits::Window::kCloses: return close_window(lane);
+    case ReadingHabits::Window::kOpens:
+      if (!lane.in.joined()) return;
+      if (lane.rings.in().load(GrantWord::kWindow) == kWindowClosed) open_window(lane);
   }
 }
 
@@ -185,7 +173,7 @@ constexpr int kKnownFlags = MSG_DONTWAIT | MSG_PEEK | MSG_WAITALL | MSG_NOSIGNAL
 
 std::uint64_t await_taken_back(const Lane& lane, int fd) {
   int bytes = 0;
-  if (!await_those_on_their_way(fd, lane.memory_in()) || real().ioctl(fd, FIONREAD, &bytes) != 0) {
+  if (!await_those_on_their_way(fd, lane.rings.in()) || real().ioctl(fd, FIONREAD, &bytes) != 0) {
     return 0;
   }
   return static_cast<std::uint64_t>(bytes);
@@ -197,27 +185,26 @@ ssize_t receive(Lane& lane, int fd, const iovec* parts, std::size_t count, int f
   const bool peeks = (flags & MSG_PEEK) != 0;
   if (bytes == 0 || (flags & ~kKnownFlags) != 0 || (peeks && (flags & MSG_WAITALL) != 0)) {
     // Such a call is as good as one that is not seen. The writer takes back what lies in the ring.
-    lane.joined_in = false;
-    lane.memory_in().store(GrantWord::kWindow, kWindowNever);
+    lane.in.on(JoinEvent::kForbidden);
+    lane.rings.in().store(GrantWord::kWindow, kWindowNever);
     return as_asked();
   }
   const bool waits = (flags & MSG_DONTWAIT) == 0 && !lane.nonblocking.load();
   std::uint64_t done = 0;
   for (;;) {
-    LaneMemory m(lane.memory_in(), parts, count, done);
+    LaneMemory m(lane.rings.in(), parts, count, done);
     const bool offered = waits && offers(lane, fd);
     Incoming in{lane, fd, parts, count, done, flags, &as_asked, waits, offered};
-    GrantReader call(bytes - done, {waits, offered, keeps(lane), peeks});
+    GrantReader call(bytes - done, {waits, offered, lane.reading.keeps_window(), peeks});
     const std::int64_t got = run(in, call, m);
     note_read(lane, got, bytes - done, waits);
-    if (waits)
-      lane.vain.reads = call.by_ring() ? 0 : lane.vain.reads.load(std::memory_order_relaxed) + 1;
+    if (waits) lane.reading.note_wait(call.by_ring());
     if (got > 0) done += static_cast<std::uint64_t>(got);
-    if (in.told_error != 0 && done > 0) lane.told.late_error = in.told_error;
+    if (in.told_error != 0 && done > 0) lane.news.keep_error(in.told_error);
     if (got <= 0 || (flags & MSG_WAITALL) == 0 || done == bytes) {
       if (got == 0 || got == kGrantError) {
-        lane.told.ended = true;
-        lane.joined_out = false;  // it hears of no more room
+        lane.news.note_end();
+        lane.out.on(JoinEvent::kForbidden);  // it hears of no more room
       }
       if (done > 0 || got == 0) return static_cast<ssize_t>(done);
       errno = in.error;

@@ -1,8 +1,6 @@
 #include "sockets/granted/ring_lane.h"
 
-#include <sched.h>
-#include <sys/mman.h>
-
+#include <cassert>
 #include <new>
 
 #include "os/signals_blocked.h"
@@ -14,59 +12,57 @@ os::SpinLock g_lock;  // of the list of free lanes, with signals blocked
 Lane* g_free WEFT_GUARDED_BY(g_lock) = nullptr;
 std::atomic<Lane*> g_first{nullptr};
 
-bool unused(const Lane& lane) {
-  return lane.receiving.load() == 0 && lane.sending.load() == 0 && lane.visiting.load() == 0;
+// No number means it, and no call knows it.
+void set_free(Lane& lane) WEFT_REQUIRES(g_lock) {
+  lane.rings.unmap();
+  lane.next_free = g_free;
+  g_free = &lane;
 }
 
 // The number is gone. The last call that still knows the lane takes it apart.
 void clean(Lane& lane) {
   const os::SignalsBlocked blocked;
   const os::SpinGuard guard(g_lock);
-  if (lane.live.load() || lane.own == nullptr || !unused(lane)) return;
-  if (Segment* segment = lane.segment.exchange(nullptr); segment != nullptr) {
-    segments::detach(segment);
-  }
-  munmap(lane.own, sizeof(Own));
-  lane.own = nullptr;
-  lane.next_free = g_free;
-  g_free = &lane;
+  if (lane.live.load() || !lane.rings.has_own() || !lane.calls.none()) return;
+  set_free(lane);
 }
 
-void begin_again(Lane& lane, int fd) {
+void leave(Lane& lane, Call call) {
+  lane.calls.leave(call);
+  if (!lane.live.load() && lane.calls.none()) clean(lane);
+}
+
+void begin_again(Lane& lane, int fd, Number& number) {
+  assert(!lane.live.load());
   lane.fd = fd;
-  lane.settled = true;
-  lane.counted_in = lane.counted_out = lane.joined_in = lane.joined_out = false;
-  lane.nonblocking = lane.set_nodelay = false;
-  lane.nodelay = Nodelay::kUnknown;
-  lane.ticket = {};
-  lane.named_by = lane.streak = 0;
-  lane.reported = 0;
-  lane.told.kernel_named = false;
-  lane.told.late_error = 0;
-  lane.told.blocked = lane.told.ended = false;
-  // Looking is tried first, and given up where it is not worth it.
-  for (SpinBudget* budget : {&lane.look, &lane.room, &lane.drain}) {
-    budget->ns = static_cast<std::int32_t>(kSpinMaxNs);
-    budget->sleeps = 1;
-  }
-  lane.vain.reads = lane.vain.drains = lane.vain.left_out = 0;
-  lane.ban_until = 0;
-  lane.pen = 0;
-  lane.take_seen = 0;
+  lane.nonblocking = false;
+  lane.number = &number;
+  lane.meeting.settled = true;
+  lane.meeting.ticket = {};
+  lane.in.begin_again();
+  lane.out.begin_again();
+  lane.reading.begin_again();
+  lane.writing.begin_again();
+  lane.news.begin_again();
+  lane.nodelay.begin_again();
   lane.live = true;
+}
+
+// Without memory of its own. Null: there is none.
+Lane* take_free() WEFT_REQUIRES(g_lock) {
+  Lane* lane = g_free;
+  if (lane != nullptr) {
+    g_free = lane->next_free;
+  } else if (lane = new (std::nothrow) Lane(); lane != nullptr) {
+    lane->next = g_first.load();
+    g_first.store(lane);
+  }
+  return lane;
 }
 
 }  // namespace
 
-bool on_one_core(const Lane& lane) {
-  auto& cores = lane.segment.load(std::memory_order_relaxed)->cores;
-  const auto here = static_cast<std::uint32_t>(sched_getcpu() + 1);
-  std::atomic<std::uint32_t>& ours = cores.at(lane.end);
-  if (ours.load(std::memory_order_relaxed) != here) ours.store(here, std::memory_order_relaxed);
-  return here != 0 && cores.at(1 - lane.end).load(std::memory_order_relaxed) == here;
-}
-
-Use::Use(Number& number, Counter counter) noexcept : number_(&number), counter_(counter) {
+Use::Use(Number& number, Call call) noexcept : number_(&number), call_(call) {
   for (;;) {
     Lane* lane = number.lane.load();
     if (lane == nullptr) {
@@ -76,56 +72,42 @@ Use::Use(Number& number, Counter counter) noexcept : number_(&number), counter_(
       number.running.fetch_sub(1);
       continue;
     }
-    (lane->*counter).fetch_add(1);
+    lane->calls.enter(call);
     lane_ = lane;
     if (number.lane.load() == lane) return;
-    (lane->*counter).fetch_sub(1);
     lane_ = nullptr;
-    if (!lane->live.load() && unused(*lane)) clean(*lane);
+    leave(*lane, call);
   }
 }
 
-Use::Use(Lane& lane, Counter counter) noexcept : lane_(&lane), counter_(counter) {
-  (lane.*counter).fetch_add(1);
-}
+Use::Use(Lane& lane, Call call) noexcept : lane_(&lane), call_(call) { lane.calls.enter(call); }
 
 Use::~Use() {
-  if (lane_ == nullptr) {
-    number_->running.fetch_sub(1);
+  if (lane_ != nullptr) {
+    leave(*lane_, call_);
     return;
   }
-  (lane_->*counter_).fetch_sub(1);
-  if (!lane_->live.load() && unused(*lane_)) clean(*lane_);
+  [[maybe_unused]] const std::uint32_t before = number_->running.fetch_sub(1);
+  assert(before != 0);
 }
 
 namespace lanes {
 
 Lane* make(int fd, Number& number) {
   const os::SignalsBlocked blocked;
-  void* own = mmap(nullptr, sizeof(Own), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-  if (own == MAP_FAILED) return nullptr;
   const os::SpinGuard guard(g_lock);
-  Lane* lane = g_free;
-  if (lane != nullptr) {
-    g_free = lane->next_free;
-  } else if (lane = new (std::nothrow) Lane(); lane != nullptr) {
-    lane->next = g_first.load();
-    g_first.store(lane);
-  }
-  if (lane == nullptr) {
-    munmap(own, sizeof(Own));
+  Lane* lane = take_free();
+  if (lane == nullptr) return nullptr;
+  if (!lane->rings.map_own()) {
+    lane->next_free = g_free;
+    g_free = lane;
     return nullptr;
   }
-  lane->own = new (own) Own{};
-  begin_again(*lane, fd);
-  lane->number = &number;
+  begin_again(*lane, fd, number);
   Lane* before = nullptr;
   if (number.lane.compare_exchange_strong(before, lane)) return lane;
   lane->live = false;
-  munmap(own, sizeof(Own));
-  lane->own = nullptr;
-  lane->next_free = g_free;
-  g_free = lane;
+  set_free(*lane);
   return nullptr;
 }
 

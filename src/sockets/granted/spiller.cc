@@ -31,17 +31,14 @@ bool tick() {
   bool any = false;
   for (Lane* lane = lanes::first(); lane != nullptr; lane = lane->next) {
     if (!lane->live.load(std::memory_order_relaxed)) continue;
-    const Use use(*lane, &Lane::visiting);
-    if (!lane->live.load() || lane->segment.load() == nullptr) continue;
-    const GrantMemory m = lane->memory_out();
+    const Use use(*lane, Call::kVisits);
+    if (!lane->live.load() || !lane->rings.attached()) continue;
+    const GrantMemory m = lane->rings.out();
     if (m.load(GrantWord::kRing) == 0) continue;
     const std::uint64_t take = m.load(GrantWord::kTake);
     const bool holds = (take & kTaken) == 0 && m.load(GrantWord::kPosition) != take >> 1U;
-    const std::uint64_t seen = lane->take_seen;
-    lane->take_seen = holds ? take : kTaken;
-    if (!holds) continue;
-    any = true;
-    if (seen == take) g_spill.load()(*lane, os::monotonic_ns());
+    any = any || holds;
+    if (lane->writing.rests(take, holds)) g_spill.load()(*lane, os::monotonic_ns());
   }
   return any;
 }

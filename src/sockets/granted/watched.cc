@@ -5,12 +5,12 @@ namespace weft::sockets::granted {
 void Watched::add(Lane& lane, std::size_t tag, bool edge) {
   if (count_ == kMost) {
     // This wait will not look into its ring.
-    lane.streak.store(0, std::memory_order_relaxed);
-    if (lane.segment.load() != nullptr) close_window(lane);
+    lane.reading.note_unwatched();
+    if (lane.rings.attached()) close_window(lane);
     return;
   }
   Entry& entry = entries_[count_++];
-  entry.use.emplace(lane, &Lane::visiting);
+  entry.use.emplace(lane, Call::kVisits);
   entry.tag = tag;
   entry.edge = edge;
 }
@@ -19,9 +19,9 @@ bool Watched::open() {
   bool any = false;
   for (std::size_t i = 0; i < count_; ++i) {
     Lane& one = lane(i);
-    if (!one.joined_in.load()) continue;
+    if (!one.in.joined()) continue;
     entries_[i].counted = true;
-    if (on_one_core(one)) continue;
+    if (one.rings.on_one_core()) continue;
     open_window(one);
     any = true;
   }
@@ -31,7 +31,7 @@ bool Watched::open() {
 void Watched::sleep() {
   asleep_ = true;
   for (std::size_t i = 0; i < count_; ++i) {
-    if (entries_[i].counted) lane(i).memory_in().add(GrantWord::kAsleep, 1);
+    if (entries_[i].counted) lane(i).rings.in().add(GrantWord::kAsleep, 1);
   }
 }
 
@@ -39,13 +39,13 @@ void Watched::wake() {
   if (!asleep_) return;
   asleep_ = false;
   for (std::size_t i = 0; i < count_; ++i) {
-    if (entries_[i].counted) lane(i).memory_in().add(GrantWord::kAsleep, ~std::uint64_t{0});
+    if (entries_[i].counted) lane(i).rings.in().add(GrantWord::kAsleep, ~std::uint64_t{0});
   }
 }
 
 void Watched::close() {
   for (std::size_t i = 0; i < count_; ++i) {
-    if (entries_[i].counted && !keeps(lane(i))) close_window(lane(i));
+    if (entries_[i].counted && !lane(i).reading.keeps_window()) close_window(lane(i));
   }
 }
 

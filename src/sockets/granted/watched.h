@@ -37,7 +37,7 @@ class Watched {
   // Whether its ring has something to tell of.
   [[nodiscard]] bool has_news(std::size_t i) const {
     const Lane& one = lane(i);
-    return readable(one) && (!entries_[i].edge || written(one) != one.reported.load());
+    return readable(one) && (!entries_[i].edge || !one.reading.has_reported(written(one)));
   }
   [[nodiscard]] bool any_news() const {
     for (std::size_t i = 0; i < count_; ++i) {
@@ -48,12 +48,11 @@ class Watched {
   // This wait tells of it.
   void note_named(std::size_t i) const {
     Lane& one = lane(i);
-    one.named_by.store(this_thread(), std::memory_order_relaxed);
-    one.reported.store(written(one), std::memory_order_relaxed);
+    one.reading.note_named(this_thread(), written(one));
   }
   // The kernel told of it, and will not again, if `edge`.
   void note_kernels(std::size_t i) const {
-    if (entries_[i].edge) lane(i).told.kernel_named.store(true);
+    if (entries_[i].edge) lane(i).reading.note_kernels_edge();
   }
   // Writers may use the rings from now on. False: none that could do so while this thread looks.
   [[nodiscard]] bool open();
@@ -65,7 +64,7 @@ class Watched {
 
  private:
   static std::uint64_t written(const Lane& lane) {
-    return lane.memory_in().load(GrantWord::kWritten);
+    return lane.rings.in().load(GrantWord::kWritten);
   }
 
   struct Entry {
