@@ -1,9 +1,8 @@
 #include "sockets/granted/number_table.h"
 
-#include <sys/mman.h>
-
-#include <array>
 #include <cstdlib>
+
+#include "sockets/fd_table.h"
 
 namespace weft::sockets::granted {
 
@@ -19,47 +18,19 @@ std::uint32_t busy_calls() {
 namespace numbers {
 namespace {
 
-constexpr int kChunk = 4096;
-constexpr int kChunks = 256;  // a million descriptors
-std::array<std::atomic<Number*>, kChunks> g_chunks;
-std::atomic<int> g_end{0};
+constinit FdTable<Number> g_numbers;
 std::atomic<bool> g_stopped{false};
-
-Number* find_or_make(int fd) {
-  if (fd < 0 || fd >= kChunk * kChunks) return nullptr;
-  std::atomic<Number*>& chunk = g_chunks.at(static_cast<std::size_t>(fd / kChunk));
-  Number* at = chunk.load(std::memory_order_acquire);
-  if (at == nullptr) {
-    constexpr std::size_t kBytes = sizeof(Number) * kChunk;
-    void* made = mmap(nullptr, kBytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    if (made == MAP_FAILED) return nullptr;
-    // All zero is what a Number begins with.
-    if (chunk.compare_exchange_strong(at, static_cast<Number*>(made))) {
-      at = static_cast<Number*>(made);
-    } else {
-      munmap(made, kBytes);
-    }
-  }
-  return at + fd % kChunk;
-}
 
 }  // namespace
 
-Number* find(int fd) {
-  if (fd < 0 || fd >= kChunk * kChunks) return nullptr;
-  Number* at = g_chunks[static_cast<std::size_t>(fd / kChunk)].load(std::memory_order_acquire);
-  return at == nullptr ? nullptr : at + fd % kChunk;
-}
+Number* find(int fd) { return g_numbers.find(fd); }
 
 void stop() { g_stopped = true; }
 
 void note_fresh(int fd) {
   if (g_stopped.load(std::memory_order_relaxed)) return;
-  Number* number = find_or_make(fd);
+  Number* number = g_numbers.make(fd);
   if (number == nullptr) return;
-  int before = g_end.load(std::memory_order_relaxed);
-  while (before <= fd && !g_end.compare_exchange_weak(before, fd + 1)) {
-  }
   {
     const os::SpinGuard guard(number->watch_lock);
     number->watch = {};
@@ -77,7 +48,7 @@ void note_instance(int fd) {
   }
 }
 
-int end() { return g_end.load(std::memory_order_relaxed); }
+int end() { return g_numbers.end(); }
 
 }  // namespace numbers
 }  // namespace weft::sockets::granted

@@ -2,17 +2,16 @@
 
 #include <fcntl.h>
 #include <linux/futex.h>
-#include <sys/mman.h>
 #include <sys/resource.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
 #include <algorithm>
-#include <array>
 #include <cerrno>
 #include <climits>
 #include <new>
 
+#include "sockets/fd_table.h"
 #include "sockets/own_memory.h"
 #include "sockets/real_calls.h"
 
@@ -28,33 +27,8 @@ thread_local int t_inside = 0;
 thread_local int t_locked = 0;
 std::atomic<std::uint32_t> g_turned{0};  // a futex: counts
 
-constexpr int kChunk = 4096;
-constexpr int kChunks = 256;  // a million descriptors
-std::array<std::atomic<Slot*>, kChunks> g_chunks;
-std::atomic<int> g_highest{0};
+constinit FdTable<Slot> g_slots;
 Conn* g_free = nullptr;
-
-std::atomic<Slot*>& chunk_of(int fd) {
-  return g_chunks[static_cast<std::size_t>(static_cast<unsigned>(fd) / kChunk)];
-}
-
-// Null: nothing was ever noted of it or its neighbors.
-Slot* slot_of(int fd) {
-  if (fd < 0 || fd >= kChunk * kChunks) return nullptr;
-  Slot* slots = chunk_of(fd).load(std::memory_order_acquire);
-  return slots == nullptr ? nullptr : &slots[fd % kChunk];
-}
-
-// With the mutex. Null: no memory, or beyond the table.
-Slot* make_slot(int fd) {
-  if (fd < 0 || fd >= kChunk * kChunks) return nullptr;
-  if (Slot* slot = slot_of(fd)) return slot;
-  void* at = mmap(nullptr, sizeof(Slot) * kChunk, PROT_READ | PROT_WRITE,
-                  MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-  if (at == MAP_FAILED) return nullptr;
-  chunk_of(fd).store(static_cast<Slot*>(at), std::memory_order_release);
-  return slot_of(fd);
-}
 
 // The last reference is gone, and no call runs.
 void clean(Conn* conn) {
@@ -78,7 +52,7 @@ Inside::~Inside() { --t_inside; }
 bool Inside::here() { return t_inside > 0; }
 
 Use::Use(int fd) {
-  Slot* slot = slot_of(fd);
+  Slot* slot = g_slots.find(fd);
   if (slot == nullptr) return;
   kind_ = slot->kind.load(std::memory_order_acquire);
   if (kind_ == Kind::kOther || kind_ == Kind::kInternal) return;
@@ -114,7 +88,7 @@ Mutex& mutex() {
 }
 
 Kind kind_of(int fd) {
-  Slot* slot = slot_of(fd);
+  Slot* slot = g_slots.find(fd);
   if (slot == nullptr) return Kind::kOther;
   for (;;) {
     const std::uint32_t count = g_turned.load();
@@ -132,17 +106,16 @@ void turned() {
 }
 
 void put(int fd, Kind kind, Conn* conn) {
-  Slot* slot = make_slot(fd);
+  Slot* slot = g_slots.make(fd);
   if (slot == nullptr) return;
   if (conn != nullptr) ++conn->refs;
   Conn* before = slot->conn.exchange(conn);
   slot->kind.store(kind, std::memory_order_release);
-  if (g_highest.load() <= fd) g_highest = fd + 1;
   drop(before);
 }
 
 void copy(int from, int to) {
-  Slot* slot = slot_of(from);
+  Slot* slot = g_slots.find(from);
   const Kind kind = slot == nullptr ? Kind::kOther : slot->kind.load();
   if (kind == Kind::kOther) {
     forget(to);
@@ -154,7 +127,7 @@ void copy(int from, int to) {
 }
 
 void forget(int fd) {
-  Slot* slot = slot_of(fd);
+  Slot* slot = g_slots.find(fd);
   if (slot == nullptr || slot->kind.load() == Kind::kOther) return;
   const Lock lock;
   slot->kind.store(Kind::kOther);
@@ -173,11 +146,11 @@ Conn* make_conn() {
 }
 
 Conn* conn_of(int fd) {
-  Slot* slot = slot_of(fd);
+  Slot* slot = g_slots.find(fd);
   return slot == nullptr ? nullptr : slot->conn.load();
 }
 
-int highest() { return g_highest.load(); }
+int highest() { return g_slots.end(); }
 
 void settle_plain(int fd) {
   const Conn* conn = conn_of(fd);
@@ -190,7 +163,7 @@ void settle_plain(int fd) {
 int move_high(int fd) {
   rlimit limit{};
   getrlimit(RLIMIT_NOFILE, &limit);
-  const auto most = static_cast<int>(std::min<rlim_t>(limit.rlim_cur, kChunk * kChunks));
+  const auto most = static_cast<int>(std::min<rlim_t>(limit.rlim_cur, FdTable<Slot>::kNumbers));
   int moved = real().fcntl(fd, F_DUPFD_CLOEXEC, most - most / 4);
   // The upper quarter is full, or the limit is very low: anywhere but among the first.
   if (moved < 0) moved = real().fcntl(fd, F_DUPFD_CLOEXEC, std::min(64, most / 2));
@@ -221,7 +194,7 @@ void in_child() {
   own_memory();
   // The threads that were at it are the parent's.
   for (int i = 0; i < highest(); ++i) {
-    if (Slot* slot = slot_of(i); slot != nullptr && slot->kind == Kind::kTurning) {
+    if (Slot* slot = g_slots.find(i); slot != nullptr && slot->kind == Kind::kTurning) {
       slot->kind = Kind::kOther;
     }
   }
