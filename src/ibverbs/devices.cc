@@ -17,6 +17,7 @@
 #include <string_view>
 
 #include "ibverbs/fork_child.h"
+#include "ibverbs/likeness.h"
 #include "os/cancel.h"
 #include "os/fd.h"
 #include "os/guarded.h"
@@ -252,7 +253,12 @@ int interface_mtu(const DeviceInfo& device) {
   return request.ifr_mtu;
 }
 
-std::uint32_t gid_table_length() { return is_roce() ? kGidTableLength : 1; }
+std::uint32_t gid_table_length() {
+  const std::uint32_t own = is_roce() ? kGidTableLength : 1;
+  const auto other =
+      likeness != nullptr ? likeness->number(like::Number::kPortGidTblLen) : std::nullopt;
+  return other && *other < own ? static_cast<std::uint32_t>(*other) : own;
+}
 
 int find_gid(const ibv_context& context, std::uint32_t index, OwnGid& out) {
   if (index >= gid_table_length()) return EINVAL;

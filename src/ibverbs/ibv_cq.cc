@@ -7,6 +7,7 @@
 #include "ibverbs/async.h"
 #include "ibverbs/completion.h"
 #include "ibverbs/errors.h"
+#include "ibverbs/likeness.h"
 #include "ibverbs/real.h"
 #include "ibverbs/registry.h"
 
@@ -29,6 +30,9 @@ std::unique_ptr<Cq> make_cq(ibv_context* handle, const CqRequest& request) {
       request.vector >= static_cast<std::uint32_t>(handle->num_comp_vectors)) {
     return fail_null(EINVAL);
   }
+  int error = refused(like::Act::kCqCqeBeyond, like::Number::kMaxCqe, request.depth);
+  if (error == 0) error = refused_one_more(like::Number::kMaxCq, registry::count(Kind::kCq));
+  if (error != 0) return fail_null(error);
   auto cq = std::make_unique<Cq>();
   CqOptions options;
   options.depth = request.depth;
@@ -45,7 +49,7 @@ std::unique_ptr<Cq> make_cq(ibv_context* handle, const CqRequest& request) {
   pub.context = handle;
   pub.channel = request.channel;
   pub.cq_context = request.cq_context;
-  pub.cqe = static_cast<int>(cq->engine->depth());
+  pub.cqe = static_cast<int>(imitate(like::Size::kCqe, request.depth, cq->engine->depth()));
   init_async(cq->async, pub, pub.async_events_completed);
   return cq;
 }
@@ -62,6 +66,7 @@ ibv_cq* give_out(std::unique_ptr<Cq> cq) {
 
 ibv_cq_ex* create_cq_ex(ibv_context* handle, ibv_cq_init_attr_ex* attr) {
   WEFT_MAY_FAIL(ibv_create_cq_ex, fail_null);
+  if (const int error = refused(like::Act::kCqExtended); error != 0) return fail_null(error);
   return or_null([&]() -> ibv_cq_ex* {
     constexpr std::uint32_t kKnownMask = IBV_CQ_INIT_ATTR_MASK_FLAGS | IBV_CQ_INIT_ATTR_MASK_PD;
     constexpr std::uint32_t kKnownFlags =
@@ -111,9 +116,14 @@ int ibv_resize_cq(ibv_cq* handle, int cqe) {
   if (!cq) return forward_int(WEFT_REAL(ibv_resize_cq), handle, cqe);
   WEFT_MAY_FAIL(ibv_resize_cq, fail_number);
   if (cqe < 1) return fail_number(EINVAL);
-  const weft::Status done = cq->engine->resize(static_cast<std::uint32_t>(cqe));
+  const auto depth = static_cast<std::uint32_t>(cqe);
+  int error = refused(weft::like::Act::kCqResize);
+  if (error == 0)
+    error = refused(weft::like::Act::kCqCqeBeyond, weft::like::Number::kMaxCqe, depth);
+  if (error != 0) return fail_number(error);
+  const weft::Status done = cq->engine->resize(depth);
   if (!done) return fail_number(errno_of(done));
-  handle->cqe = static_cast<int>(cq->engine->depth());
+  handle->cqe = static_cast<int>(imitate(weft::like::Size::kCqe, depth, cq->engine->depth()));
   return 0;
 }
 

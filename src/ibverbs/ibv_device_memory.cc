@@ -11,6 +11,7 @@
 #include "ibverbs/context.h"
 #include "ibverbs/errors.h"
 #include "ibverbs/fork_child.h"
+#include "ibverbs/likeness.h"
 #include "ibverbs/registry.h"
 #include "os/cancel.h"
 #include "os/lock.h"
@@ -112,6 +113,7 @@ ibv_dm* alloc_dm(ibv_context* handle, ibv_alloc_dm_attr* attr) {
   WEFT_MAY_FAIL(ibv_alloc_dm, fail_null);
   const auto context = registry::find<Context>(handle);
   if (!context || attr == nullptr || attr->comp_mask != 0) return fail_null(EINVAL);
+  if (const int error = refused(like::Act::kDmAlloc); error != 0) return fail_null(error);
   const auto owner = owner_of(*context);
   if (!owner) return fail_null(errno_of(owner.error()));
   const auto segment = (*owner)->allocate(attr->length, attr->log_align_req);

@@ -9,6 +9,7 @@
 #include "ibverbs/ibv_device_memory.h"
 #include "ibverbs/ibv_qp.h"
 #include "ibverbs/ibv_srq.h"
+#include "ibverbs/likeness.h"
 #include "ibverbs/observed.h"
 #include "ibverbs/post.h"
 #include "ibverbs/query.h"
@@ -56,6 +57,7 @@ void set_operations(verbs_context& verbs) {
   ops.post_send = post_send;
   ops.post_recv = post_recv;
   if (observer != nullptr) observe_operations(ops);
+  imitate(ops);
 }
 
 }  // namespace weft::ibverbs

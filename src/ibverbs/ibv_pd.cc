@@ -4,6 +4,7 @@
 
 #include "ibverbs/domains.h"
 #include "ibverbs/errors.h"
+#include "ibverbs/likeness.h"
 #include "ibverbs/real.h"
 #include "ibverbs/registry.h"
 
@@ -60,6 +61,8 @@ ibv_pd* ibv_alloc_pd(ibv_context* handle) {
     const auto context = registry::find<Context>(handle);
     if (!context) return forward_null(WEFT_REAL(ibv_alloc_pd), handle);
     WEFT_MAY_FAIL(ibv_alloc_pd, fail_null);
+    const int error = refused_one_more(weft::like::Number::kMaxPd, registry::count(Kind::kPd));
+    if (error != 0) return fail_null(error);
     auto engine = context->engine->create_pd();
     if (!engine) return fail_null(errno_of(engine.error()));
     auto pd = std::make_unique<Pd>();

@@ -11,6 +11,7 @@
 #include "ibverbs/async.h"
 #include "ibverbs/devices.h"
 #include "ibverbs/errors.h"
+#include "ibverbs/likeness.h"
 #include "ibverbs/observed.h"
 #include "ibverbs/real.h"
 #include "ibverbs/registry.h"
@@ -131,6 +132,8 @@ ibv_qp* create(ibv_pd* pd, ibv_qp_init_attr_ex& attr) {
   return or_null([&]() -> ibv_qp* {
     Parts parts;
     int error = check(attr);
+    if (error == 0) error = refused_qp(attr);
+    if (error == 0) error = refused_one_more(like::Number::kMaxQp, registry::count(Kind::kQp));
     if (error == 0) error = find_parts(pd, attr, parts);
     if (error != 0) return fail_null(error);
     auto qp = std::make_unique<Qp>();
@@ -149,10 +152,12 @@ ibv_qp* create(ibv_pd* pd, ibv_qp_init_attr_ex& attr) {
       set_builder_operations(*qp);
     }
     fill_public(*qp, pd, attr);
-    const std::uint32_t asked = attr.cap.max_send_wr;
+    const ibv_qp_cap asked = attr.cap;
     attr.cap = qp_caps(qp->engine->caps());
+    imitate(attr.cap, asked);
     // A program that counts by what it was granted has no more than the depth that is checked.
-    if (observer != nullptr) attr.cap.max_send_wr = std::max(asked, 1U);
+    if (observer != nullptr) attr.cap.max_send_wr = std::max(asked.max_send_wr, 1U);
+    qp->granted = attr.cap;
     return registry::adopt(std::move(qp));
   });
 }

@@ -74,7 +74,7 @@ void fill_attributes(const Qp& qp, const QpAttributes& now, ibv_qp_attr& out) {
   out.sq_psn = 0;
   out.dest_qp_num = 0;
   out.qp_access_flags = qp.remote_access;
-  out.cap = qp_caps(now.caps);
+  out.cap = qp.granted;
   out.ah_attr = {};
   out.alt_ah_attr = {};
   out.pkey_index = 0;
@@ -92,13 +92,13 @@ void fill_attributes(const Qp& qp, const QpAttributes& now, ibv_qp_attr& out) {
   out.alt_timeout = 0;
 }
 
-void fill_init(const Qp& qp, const QpAttributes& now, ibv_qp_init_attr& out) {
+void fill_init(const Qp& qp, ibv_qp_init_attr& out) {
   const ibv_qp& pub = qp.pub.qp_base;
   out.qp_context = pub.qp_context;
   out.send_cq = pub.send_cq;
   out.recv_cq = pub.recv_cq;
   out.srq = pub.srq;
-  out.cap = qp_caps(now.caps);
+  out.cap = qp.granted;
   out.qp_type = pub.qp_type;
   out.sq_sig_all = qp.signal_all ? 1 : 0;
 }
@@ -146,7 +146,7 @@ int ibv_query_qp(ibv_qp* handle, ibv_qp_attr* attr, int mask, ibv_qp_init_attr* 
   const weft::QpAttributes now = qp->engine->query();
   fill_attributes(*qp, now, *attr);
   fill_wired(*qp, *attr);
-  fill_init(*qp, now, *init);
+  fill_init(*qp, *init);
   if ((mask & IBV_QP_STATE) != 0) handle->state = attr->qp_state;
   return 0;
 }

@@ -5,6 +5,7 @@
 
 #include "ibverbs/async.h"
 #include "ibverbs/errors.h"
+#include "ibverbs/likeness.h"
 #include "ibverbs/real.h"
 #include "ibverbs/registry.h"
 
@@ -15,6 +16,9 @@ ibv_srq* create(ibv_pd* pd_handle, void* srq_context, ibv_srq_attr& attr) {
   return or_null([&]() -> ibv_srq* {
     const auto pd = registry::find<Pd>(pd_handle);
     if (!pd || attr.max_wr < 1) return fail_null(EINVAL);
+    int error = refused_srq(attr);
+    if (error == 0) error = refused_one_more(like::Number::kMaxSrq, registry::count(Kind::kSrq));
+    if (error != 0) return fail_null(error);
     auto srq = std::make_unique<Srq>();
     SrqOptions options;
     options.max_wr = attr.max_wr;
@@ -30,7 +34,7 @@ ibv_srq* create(ibv_pd* pd_handle, void* srq_context, ibv_srq_attr& attr) {
     srq->pub.pd = pd_handle;
     srq->pub.handle = srq->engine->number();
     init_async(srq->async, srq->pub, srq->pub.events_completed);
-    attr.max_wr = srq->engine->max_wr();
+    attr.max_wr = imitate(like::Size::kSrqWr, attr.max_wr, srq->engine->max_wr());
     attr.max_sge = srq->engine->max_sge();
     return registry::adopt(std::move(srq));
   });
@@ -72,6 +76,11 @@ int ibv_modify_srq(ibv_srq* handle, ibv_srq_attr* attr, int mask) {
   if (attr == nullptr || (mask & ~(IBV_SRQ_MAX_WR | IBV_SRQ_LIMIT)) != 0)
     return fail_number(EINVAL);
   const bool resizes = (mask & IBV_SRQ_MAX_WR) != 0;
+  int error = resizes ? refused(weft::like::Act::kSrqResize) : 0;
+  if (resizes && error == 0)
+    error = refused(weft::like::Act::kSrqWrBeyond, weft::like::Number::kMaxSrqWr, attr->max_wr);
+  if (error == 0 && (mask & IBV_SRQ_LIMIT) != 0) error = refused(weft::like::Act::kSrqLimit);
+  if (error != 0) return fail_number(error);
   const std::uint32_t max_wr = resizes ? attr->max_wr : srq->engine->max_wr();
   if ((mask & IBV_SRQ_LIMIT) != 0 && attr->srq_limit > max_wr) return fail_number(EINVAL);
   if (resizes) {

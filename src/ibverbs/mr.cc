@@ -5,6 +5,7 @@
 
 #include "ibverbs/access.h"
 #include "ibverbs/errors.h"
+#include "ibverbs/likeness.h"
 #include "ibverbs/real.h"
 #include "ibverbs/registry.h"
 #include "os/lock.h"
@@ -24,6 +25,9 @@ void refresh(Mr& mr) {
 ibv_mr* register_memory(const Pin<Pd>& pd, void* addr, std::size_t length, std::uint64_t iova,
                         unsigned flags) {
   return or_null([&]() -> ibv_mr* {
+    int error = refused_access(flags);
+    if (error == 0) error = refused_one_more(like::Number::kMaxMr, registry::count(Kind::kMr));
+    if (error != 0) return fail_null(error);
     const std::optional<Access> access = region_access(flags);
     if (!access) return fail_null((flags & IBV_ACCESS_ON_DEMAND) != 0 ? EOPNOTSUPP : EINVAL);
     if (length == 0) return fail_null(EINVAL);  // as siw; the engine would take it
@@ -53,6 +57,7 @@ int reregister(Mr& mr, int flags, ibv_pd* new_pd, void* addr, std::size_t length
   constexpr int kKnown = IBV_REREG_MR_FLAGS_SUPPORTED;
   if ((flags & ~kKnown) != 0 || flags == 0) return EINVAL;
   if (mr.of_device_memory) return EOPNOTSUPP;
+  if (const int error = refused(like::Act::kMrRereg); error != 0) return error;
   Pin<Pd> pd;
   Using<Pd> joins;
   if ((flags & IBV_REREG_MR_CHANGE_PD) != 0) {

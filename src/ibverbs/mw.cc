@@ -2,6 +2,7 @@
 
 #include "ibverbs/access.h"
 #include "ibverbs/errors.h"
+#include "ibverbs/likeness.h"
 #include "ibverbs/observed.h"
 #include "ibverbs/post.h"
 #include "ibverbs/registry.h"
@@ -16,6 +17,9 @@ ibv_mw* alloc_mw(ibv_pd* handle, ibv_mw_type type) {
     const auto pd = registry::find<Pd>(handle);
     if (!pd) return fail_null(EINVAL);
     if (type != IBV_MW_TYPE_1 && type != IBV_MW_TYPE_2) return fail_null(EINVAL);
+    int error = refused_window(type);
+    if (error == 0) error = refused_one_more(like::Number::kMaxMw, registry::count(Kind::kMw));
+    if (error != 0) return fail_null(error);
     auto engine = pd->engine->create_window(type == IBV_MW_TYPE_1 ? MemoryWindow::Type::kType1
                                                                   : MemoryWindow::Type::kType2);
     if (!engine) return fail_null(errno_of(engine.error()));

@@ -233,6 +233,7 @@ struct Qp {
   Using<Srq> srq;
   std::uint64_t send_ops = 0;  // nonzero: made for the ibv_wr_ builder
   std::uint32_t asked_send_depth = 0;
+  ibv_qp_cap granted{};  // what the program was told
   bool signal_all = false;
   std::atomic<unsigned> remote_access{0};  // IBV_ACCESS_REMOTE_*
   AsyncTarget async;

@@ -13,6 +13,7 @@
 #include "ibverbs/devices.h"
 #include "ibverbs/errors.h"
 #include "ibverbs/ibv_device_memory.h"
+#include "ibverbs/likeness.h"
 #include "ibverbs/real.h"
 #include "ibverbs/registry.h"
 #include "os/descriptor_limit.h"
@@ -85,6 +86,7 @@ ibv_device_attr device_attributes(ibv_context* handle) {
   attr.max_srq = static_cast<int>(limits::kSharedReceiveQueues);
   attr.max_srq_wr = static_cast<int>(limits::kWorkRequestsPerQueue);
   attr.max_srq_sge = static_cast<int>(limits::kSgesPerRequest);
+  imitate(attr);
   return attr;
 }
 
@@ -119,6 +121,7 @@ ibv_port_attr port_attributes(const DeviceInfo& device) {
     attr.port_cap_flags = kIpBasedGids;
     attr.flags = IBV_QPF_GRH_REQUIRED;
   }
+  imitate(attr);
   return attr;
 }
 
@@ -169,7 +172,8 @@ int query_device_ex(ibv_context* handle, const ibv_query_device_ex_input* input,
   attr.orig_attr = device_attributes(handle);
   attr.device_cap_flags_ex = attr.orig_attr.device_cap_flags;
   attr.phys_port_cnt_ex = attr.orig_attr.phys_port_cnt;
-  attr.max_dm_size = device_memory_bytes();
+  const bool has_dm = likeness == nullptr || likeness->refusal(like::Act::kDmAlloc) == 0;
+  attr.max_dm_size = has_dm ? device_memory_bytes() : 0;
   std::memset(static_cast<void*>(out), 0, size_bytes);
   std::memcpy(static_cast<void*>(out), &attr, std::min(size_bytes, sizeof attr));
   return 0;

@@ -13,6 +13,7 @@ namespace {
 
 // How many destroyed objects stay readable, for programs that post to or poll what they destroyed.
 constexpr std::size_t kQuarantined = 512;
+constexpr std::size_t kKinds = static_cast<std::size_t>(Kind::kAh) + 1;
 
 struct Entry {
   Kind kind{};
@@ -26,6 +27,7 @@ struct State {
   os::Mutex mutex;
   std::unordered_map<const void*, Entry> live WEFT_GUARDED_BY(mutex);
   std::unordered_map<std::uint32_t, const void*> qps WEFT_GUARDED_BY(mutex);
+  std::array<std::size_t, kKinds> counts WEFT_GUARDED_BY(mutex){};
   // A ring, its oldest at `next_place`. So to put something there needs no memory.
   std::array<std::pair<const void*, std::shared_ptr<void>>, kQuarantined> quarantined
       WEFT_GUARDED_BY(mutex);
@@ -78,6 +80,7 @@ void add(const void* handle, Kind kind, std::shared_ptr<void> object,
   state->live.insert_or_assign(handle, std::move(entry));
   // Needs no memory: it has its room, and its node.
   state->qps.merge(qp);
+  ++state->counts[static_cast<std::size_t>(kind)];
 }
 
 std::shared_ptr<void> pin(const void* handle, Kind kind) {
@@ -92,6 +95,11 @@ std::shared_ptr<void> pin_qp_by_number(std::uint32_t number) {
   const auto at = state->qps.find(number);
   if (at == state->qps.end()) return nullptr;
   return pinned(state->live.at(at->second));
+}
+
+std::size_t count(Kind kind) {
+  const os::MutexLock lock(state->mutex);
+  return state->counts[static_cast<std::size_t>(kind)];
 }
 
 bool is_live(const void* handle) {
@@ -115,6 +123,7 @@ bool quarantine(const void* handle, const std::atomic<std::uint32_t>& pins) {
   oldest = std::exchange(place.second, std::move(at->second.object));
   place.first = handle;
   if (observer != nullptr && oldest != nullptr) state->kept.push_back(std::move(oldest));
+  --state->counts[static_cast<std::size_t>(at->second.kind)];
   state->live.erase(at);
   return true;
 }

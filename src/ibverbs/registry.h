@@ -80,6 +80,9 @@ void add(const void* handle, std::shared_ptr<T> object) {
 // As pin(), for a QP by its number: rdma_connect names one that is not on the id.
 [[nodiscard]] std::shared_ptr<void> pin_qp_by_number(std::uint32_t number);
 
+// How many objects of this kind there are.
+[[nodiscard]] std::size_t count(Kind kind);
+
 // Whether `handle` is one of ours and alive, of whatever kind.
 [[nodiscard]] bool is_live(const void* handle);
 

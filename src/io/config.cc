@@ -12,6 +12,7 @@
 #include <span>
 
 #include "io/config_values.h"
+#include "io/foreign_variables.h"
 #include "os/cancel.h"
 
 extern char** environ;
@@ -29,28 +30,6 @@ constexpr std::size_t kGidTextMax = 63;
 constexpr std::uint64_t kRocePortMin = 32768;
 constexpr std::uint64_t kRocePortMax = 65535;
 constexpr std::size_t kSecretMax = 256;
-
-// Variables that begin with WEFT_ but are no configuration of the library. A '*' at the end stands
-// for anything.
-constexpr std::array<std::string_view, 17> kForeignVariables = {
-    "WEFT_DEVICE_MEMORY",  // size of the heap behind ibv_alloc_dm
-    "WEFT_CONFIG",         // names the configuration file
-    "WEFT_JOBS",           // how many compilers the scripts start
-    "WEFT_TIDY*",          // settings of scripts/check-tidy.sh
-    "WEFT_SEED*",          // replays a failing test
-    "WEFT_CACHE",          // downloads of the interoperability tests
-    "WEFT_LIB*",           // where scripts and tests find libraries
-    "WEFT_BIN*",           // ... and programs
-    "WEFT_TEST*",          // settings of the test suites
-    "WEFT_REAL*",          // where the drop-in libraries find those they stand in for
-    "WEFT_SYSTEM*",        // likewise
-    "WEFT_SYSFS",          // whether programs find weft0 below /sys/class/infiniband
-    "WEFT_CHECK*",         // `weft run --check`
-    "WEFT_FAULTS*",        // `weft faults sweep`
-    "WEFT_LAB*",           // `weft lab`
-    "WEFT_SOCKETS*",       // the library for unmodified socket programs
-    "WEFT_BOARD*",         // tests of boards
-};
 
 // One key: how to set it, how to show it. `set` answers false if `text` is not legal.
 struct Key {

@@ -63,6 +63,7 @@ void add_run(Arguments& app);
 void add_check(Arguments& app);
 void add_faults(Arguments& app);
 void add_lab(Arguments& app);
+void add_probe(Arguments& app);
 void add_devices(Arguments& app);
 void add_selftest(Arguments& app);
 void add_stat(Arguments& app);

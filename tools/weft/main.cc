@@ -21,6 +21,7 @@ void add_commands(Arguments& app) {
   add_check(app);
   add_faults(app);
   add_lab(app);
+  add_probe(app);
   add_devices(app);
   add_selftest(app);
   add_stat(app);

@@ -15,6 +15,7 @@ _weft_values() { # _weft_values OPTION
     --transport) echo rdma tcp ;;
     --crc | --markers) echo on off ;;
     --fpdu) echo auto mss 16k 64k ;;
+    --like | --known) echo siw rxe connectx-5 connectx-3 e810 qedr ;;
     --path) [[ " ${COMP_WORDS[*]} " == *" selftest "* ]] && echo tcp ring || echo auto tcp ring ;;
     --mode) echo poll sleep ;;
     --tcp-mode) echo raw copy ;;

@@ -46,7 +46,7 @@ guest_programs=(
 
 guest_modules=(
   virtio_pci virtio_net virtio_console 9pnet_virtio 9p crc32c_generic ib_core ib_uverbs iw_cm rdma_cm
-  rdma_ucm siw sch_netem sd_mod ib_iser)
+  rdma_ucm siw crc32_generic rdma_rxe sch_netem sd_mod ib_iser)
 
 version_of() {  # the version apt would fetch, or nothing
   apt-cache policy "$1" 2>/dev/null | sed -n 's/^  Candidate: //p' | grep -v '(none)' || true
@@ -129,7 +129,8 @@ unpack_kernel() {  # vmlinuz and the directories our modules live in
   dpkg-deb --fsys-tarfile "$work"/image/*.deb | tar -x -C "$work/kroot" --wildcards \
     "./boot/*" "$m/modules.builtin*" "$m/modules.order" "$m/kernel/drivers/infiniband/*" \
     "$m/kernel/drivers/virtio/*" "$m/kernel/drivers/char/*" "$m/kernel/drivers/net/*.ko" \
-    "$m/kernel/net/core/*" "$m/kernel/net/9p/*" "$m/kernel/net/sched/*" "$m/kernel/fs/9p/*" \
+    "$m/kernel/net/core/*" "$m/kernel/net/9p/*" "$m/kernel/net/ipv4/udp_tunnel.ko" \
+    "$m/kernel/net/ipv6/ip6_udp_tunnel.ko" "$m/kernel/net/sched/*" "$m/kernel/fs/9p/*" \
     "$m/kernel/drivers/scsi/*" "$m/kernel/block/*" "$m/kernel/fs/netfs/*" "$m/kernel/fs/fscache/*" "$m/kernel/fs/configfs/*" "$m/kernel/crypto/*" "$m/kernel/lib/*"
   mkdir -p "$work/kroot/lib/modules/$kernel/extra"
   objcopy --strip-debug "$work/siw/siw.ko"
@@ -198,12 +199,14 @@ add_programs() {
     cp -L "$found" "$root/bin/"
     add_libraries "$found"
   done
-  found=$(find "$work/groot" -name 'libsiw-rdmav*.so' -print -quit)
-  cp "$found" "$root/lib/x86_64-linux-gnu/libibverbs/"
-  add_libraries "$found"
+  for name in siw rxe; do
+    found=$(find "$work/groot" -name "lib$name-rdmav*.so" -print -quit)
+    cp "$found" "$root/lib/x86_64-linux-gnu/libibverbs/"
+    add_libraries "$found"
+    cp "$work/groot/etc/libibverbs.d/$name.driver" "$root/etc/libibverbs.d/"
+  done
   # glibc opens this one by name when a thread ends.
   cp -L "$(find "$work/groot" -name libgcc_s.so.1 -print -quit)" "$root/lib/x86_64-linux-gnu/"
-  cp "$work/groot/etc/libibverbs.d/siw.driver" "$root/etc/libibverbs.d/"
   cp -L "$(find "$work/groot" -name 'ld-linux-x86-64.so.2' -print -quit)" "$root/lib64/"
   cp "$(find "$work/groot" -path '*bin/busybox' -print -quit)" "$root/bin/busybox"
 }

@@ -8,15 +8,13 @@
 #include <cerrno>
 #include <csignal>
 #include <cstring>
-#include <filesystem>
 
 #include "weft/command.h"
 #include "weft/common/arguments.h"
+#include "weft/common/beside.h"
 
 namespace weft::cli {
 namespace {
-
-namespace fs = std::filesystem;
 
 struct Program {
   const char* name;
@@ -29,18 +27,8 @@ constexpr Program kMount{"weft-mount", "weft-data and libfuse3 are (Debian: libf
 constexpr Program kVideo{"weft-video",
                          "weft-data is. Debian has it in a package of its own, weft-video"};
 
-Outcome<std::string> find(const Program& program) {
-  std::error_code error;
-  const fs::path self = fs::read_symlink("/proc/self/exe", error).parent_path();
-  for (const fs::path& at : {self / program.name, self / "../libexec/weft" / program.name}) {
-    if (access(at.c_str(), X_OK) == 0) return at.lexically_normal().string();
-  }
-  return failure(fmt::format("{1} is not in {0} nor in {0}/../libexec/weft. It is built where {2}",
-                             self.string(), program.name, program.needs));
-}
-
 int start(const Program& what, std::vector<std::string> arguments) {
-  const Outcome<std::string> program = find(what);
+  const Outcome<std::string> program = find_beside(what.name, what.needs);
   if (!program) return report_failure(program.error());
   std::vector<char*> raw;
   for (std::string& argument : arguments) raw.push_back(argument.data());

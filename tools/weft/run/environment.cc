@@ -7,7 +7,10 @@
 #include <cstdlib>
 #include <cstring>
 #include <filesystem>
+#include <fstream>
+#include <iterator>
 
+#include "like/known.h"
 #include "weft/common/arguments.h"
 #include "weft/common/message.h"
 #include "weft/run/kernel.h"
@@ -23,6 +26,12 @@ void add_device_options(Arguments& command, ProgramOptions& o) {
                   "Ask for a CRC32C checksum on every FPDU; it is on if either side asks. Default: "
                   "as configured")
       .type_name("on|off");
+  command
+      .add_option(
+          "--like", o.like,
+          "Limits and refusals of another device: its name (siw, rxe, ...), or a file that `weft "
+          "probe` wrote; settings behind it change it (docs/like.md)")
+      .type_name("DEVICE[,KEY=VALUE...]");
   command.add_flag("--markers{on}", o.markers,
                    "Ask the peer for MPA markers. Without a value: on. Default: as configured");
   command
@@ -98,6 +107,28 @@ Outcome<void> choose_cm(const ProgramOptions& o, const Config& config) {
   return {};
 }
 
+tl::expected<std::string, std::string> contents_of(const std::string& path) {
+  std::ifstream file(path);
+  std::string out{std::istreambuf_iterator<char>(file), {}};
+  if (!file || file.bad()) return tl::unexpected(std::string(std::strerror(errno)));
+  return out;
+}
+
+// Sets WEFT_LIKE, and lowers what is configured to what the device has.
+Outcome<void> choose_likeness(const std::string& wish, const Config& config) {
+  if (wish.empty()) return {};
+  const auto profile = like::profile_of(wish, contents_of);
+  if (!profile) return usage_error("--like: " + profile.error());
+  setenv("WEFT_LIKE", like::text_of(*profile).c_str(), 1);
+  const auto lower = [&](const char* key, like::Number limit, std::uint16_t now) {
+    const auto most = profile->number(limit);
+    if (most && *most < now) setenv(variable_of(key).c_str(), std::to_string(*most).c_str(), 1);
+  };
+  lower("ird", like::Number::kMaxQpRdAtom, config.ird);
+  lower("ord", like::Number::kMaxQpInitRdAtom, config.ord);
+  return {};
+}
+
 Outcome<void> set_environment(const ProgramOptions& o, const std::string& folder) {
   Outcome<Config> config = load_config(o.common);
   if (!config) return tl::unexpected(config.error());
@@ -107,6 +138,7 @@ Outcome<void> set_environment(const ProgramOptions& o, const std::string& folder
     setenv(variable_of(key).c_str(), value.c_str(), 1);
   }
   if (auto chosen = choose_cm(o, *config); !chosen) return chosen;
+  if (auto chosen = choose_likeness(o.like, *config); !chosen) return chosen;
   if (o.preload) {
     prepend("LD_PRELOAD", fmt::format("{0}/libibverbs.so.1:{0}/librdmacm.so.1", folder));
   } else {

@@ -19,6 +19,7 @@ struct Checking {
 struct ProgramOptions {
   CommonOptions common;
   std::string crc;
+  std::string like;
   std::string markers;
   std::string fpdu;
   std::string path;
