@@ -44,6 +44,7 @@ GUARDS = {
     "src/ibverbs/objects.h changing": "what calls with the MR read without it: the one at a time",
     "src/ibverbs/objects.h polling": "calls, from start_poll to end_poll",
     "src/ibverbs/objects.h open": "calls, from wr_start to wr_complete",
+    "src/ibverbs/shaken_state.h posting_": "calls: one post at a time",
     "src/ibverbs/real_library.cc mutex": "a call: one dlopen at a time",
     "src/progress/scratch.cc g_shared_lock": "memory, from find() to give_back()",
     "src/progress/shard_owner.h lock_": "the order of changes of an atomic and of a registration",

@@ -53,11 +53,13 @@ ROOMS = [
          "runs where. No operating system", ""),
     Room("like", "what another device promises and refuses, for `weft run --like`. No operating "
          "system", ""),
+    Room("shake", "the decisions of `weft run --shake`: what a device may do, from a seed. No operating "
+         "system", ""),
     Room("check", "the rules of `weft run --check`: events in, findings out, no operating system; "
          "and what the drop-in libraries tell them (`observer.h`)", ""),
     Room("check/module", "the library that the drop-in libraries load for `weft run --check`: "
          "places in the program, reports, the part of a process in a sweep", "base os faults check"),
-    Room("ibverbs", "`libibverbs.so.1`: a thin adapter over the public API", "base os check like"),
+    Room("ibverbs", "`libibverbs.so.1`: a thin adapter over the public API", "base os check like shake"),
     Room("rdmacm", "`librdmacm.so.1`: a thin adapter over the public API", "base os ibverbs"),
     Room("rsockets", "the r* functions of `librdmacm.so.1`, and their protocol",
          "base os ibverbs rdmacm"),
@@ -88,7 +90,7 @@ ROOMS = [
 NAMES = {room.name for room in ROOMS}
 CORE = {"base", "wire", "proto", "roce"}
 # The rooms that programs in tools/ and examples/ may include from, beside include/weft.
-FOR_PROGRAMS = {room.name for room in ROOMS if room.name.startswith("files/")} | {"faults", "lab", "like"}
+FOR_PROGRAMS = {room.name for room in ROOMS if room.name.startswith("files/")} | {"faults", "lab", "like", "shake"}
 
 # Files that need each other, a header and its source counting as one. Only what is smaller now is
 # to be changed here: a circle that is new or larger is refused.

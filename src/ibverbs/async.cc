@@ -5,6 +5,7 @@
 #include "ibverbs/errors.h"
 #include "ibverbs/real.h"
 #include "ibverbs/registry.h"
+#include "ibverbs/shaken.h"
 #include "os/cancel.h"
 
 namespace weft::ibverbs {
@@ -147,6 +148,7 @@ int ibv_get_async_event(ibv_context* handle, ibv_async_event* event) {
     if (queued.target != nullptr) count_one(*queued.target, queued.target->delivered);
   });
   if (!taken) return -1;
+  if (shaking != nullptr) shake_async_event();
   *event = taken->event;
   return 0;
 }

@@ -11,6 +11,7 @@
 #include "ibverbs/ibv_qp.h"
 #include "ibverbs/real.h"
 #include "ibverbs/registry.h"
+#include "ibverbs/shaken.h"
 #include "os/lock.h"
 
 using namespace weft::ibverbs;
@@ -110,5 +111,7 @@ void weft_ibv_hide_devices(bool hide) { HideWeftDevices::set(hide); }
 void weft_ibv_on_fork_child(void (*forget)()) { on_fork_child(forget); }
 
 weft::check::Observer* weft_ibv_observer() { return observer; }
+
+bool weft_ibv_fills_what_ends() { return shakes(weft::shake::Effect::kUndefined); }
 
 }  // extern "C"

@@ -37,5 +37,7 @@ void weft_ibv_on_fork_child(void (*forget)());
 
 // That of `weft run --check`, or null.
 weft::check::Observer* weft_ibv_observer();
+// Whether memory that a call gives back to the library is filled first (`weft run --shake`).
+bool weft_ibv_fills_what_ends();
 
 }  // extern "C"

@@ -5,6 +5,7 @@
 #include "ibverbs/errors.h"
 #include "ibverbs/real.h"
 #include "ibverbs/registry.h"
+#include "ibverbs/shaken.h"
 
 using namespace weft::ibverbs;
 
@@ -51,6 +52,7 @@ int ibv_get_cq_event(ibv_comp_channel* handle, ibv_cq** cq, void** cq_context) {
       // Alive: the event is not acknowledged, and destroying the CQ waits for that.
       Cq* object = static_cast<Cq*>((*event)->context());
       object->events_got.fetch_add(1, std::memory_order_relaxed);
+      if (shaking != nullptr) shake_event(*object);
       *cq = handle_of(*object);
       *cq_context = object->pub.cq_context;
       return 0;

@@ -9,6 +9,7 @@
 namespace weft::ibverbs {
 
 constinit check::Observer* observer = nullptr;
+constinit bool scrambles_errno = false;
 
 void observe_failure(int error) noexcept { observer->failed(error); }
 

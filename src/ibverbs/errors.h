@@ -20,6 +20,10 @@ extern constinit check::Observer* observer;
 // Tells it that a call fails. Leaves errno alone.
 void observe_failure(int error) noexcept;
 
+// `weft run --shake`: calls that return their error leave another one in errno (shaken.h).
+extern constinit bool scrambles_errno;
+void scramble_errno() noexcept;
+
 // The errno for `error`, as the man pages of rdma-core use it. Never 0.
 [[nodiscard]] int errno_of(Error error) noexcept;
 
@@ -34,6 +38,7 @@ inline int fail_number(int error) noexcept {
   if (error != 0) {
     if (observer != nullptr) observe_failure(error);
     errno = error;
+    if (scrambles_errno) scramble_errno();
   }
   return error;
 }

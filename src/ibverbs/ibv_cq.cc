@@ -10,6 +10,7 @@
 #include "ibverbs/likeness.h"
 #include "ibverbs/real.h"
 #include "ibverbs/registry.h"
+#include "ibverbs/shaken.h"
 
 namespace weft::ibverbs {
 namespace {
@@ -44,6 +45,8 @@ std::unique_ptr<Cq> make_cq(ibv_context* handle, const CqRequest& request) {
   auto engine = context->engine->create_cq(options);
   if (!engine) return fail_null(errno_of(engine.error()));
   cq->engine = std::move(*engine);
+  cq->delivers_to = cq->engine;
+  if (shaking != nullptr) shake(*cq, request.depth);
   cq->context = context.object();
   ibv_cq_ex& pub = cq->pub;
   pub.context = handle;
@@ -138,6 +141,7 @@ int ibv_destroy_cq(ibv_cq* handle) {
   settle_async(*cq->context, cq->async, handle);
   if (!registry::quarantine(handle, cq)) return fail_number(EINVAL);
   cq->engine.reset();
+  cq->delivers_to.reset();
   if (cq->channel) __atomic_sub_fetch(&cq->channel->pub.refcnt, 1, __ATOMIC_ACQ_REL);
   cq->channel.reset();
   return 0;

@@ -15,6 +15,7 @@
 #include "ibverbs/observed.h"
 #include "ibverbs/real.h"
 #include "ibverbs/registry.h"
+#include "ibverbs/shaken.h"
 #include "ibverbs/wr_builder.h"
 
 namespace weft::ibverbs {
@@ -95,9 +96,9 @@ int check(const ibv_qp_init_attr_ex& attr) {
 QpOptions options_of(const ibv_qp_init_attr_ex& attr, const Parts& parts) {
   QpOptions options;
   options.type = type_of(attr.qp_type);
-  options.send_cq = parts.send_cq->engine;
-  options.recv_cq = parts.recv_cq->engine;
-  if (parts.srq) options.srq = parts.srq->engine;
+  options.send_cq = parts.send_cq->delivers_to;
+  options.recv_cq = parts.recv_cq->delivers_to;
+  if (parts.srq) options.srq = parts.srq->takes_from;
   // Programs ask for 0 where they use only the other side; the engine wants room for one.
   options.max_send_wr = std::max(attr.cap.max_send_wr, 1U);
   options.max_recv_wr = std::max(attr.cap.max_recv_wr, 1U);
@@ -155,6 +156,8 @@ ibv_qp* create(ibv_pd* pd, ibv_qp_init_attr_ex& attr) {
     const ibv_qp_cap asked = attr.cap;
     attr.cap = qp_caps(qp->engine->caps());
     imitate(attr.cap, asked);
+    qp->posts_to = qp->engine;
+    if (shaking != nullptr) shake(*qp, asked, attr.cap);
     // A program that counts by what it was granted has no more than the depth that is checked.
     if (observer != nullptr) attr.cap.max_send_wr = std::max(asked.max_send_wr, 1U);
     qp->granted = attr.cap;
@@ -225,6 +228,8 @@ int ibv_destroy_qp(ibv_qp* handle) {
   settle_async(*qp->context, qp->async, handle);
   if (!registry::quarantine(handle, qp)) return fail_number(EINVAL);
   end_connection(*qp);
+  if (shaking != nullptr) shake_destroyed(*qp);
+  qp->posts_to.reset();
   qp->engine.reset();
   qp->pd.reset();
   qp->send_cq.reset();

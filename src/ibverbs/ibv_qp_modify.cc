@@ -15,6 +15,7 @@
 #include "ibverbs/ibv_qp.h"
 #include "ibverbs/real.h"
 #include "ibverbs/registry.h"
+#include "ibverbs/shaken.h"
 
 namespace weft::ibverbs {
 namespace {
@@ -133,6 +134,7 @@ int ibv_modify_qp(ibv_qp* handle, ibv_qp_attr* attr, int mask) {
   if (error != 0) return fail_number(error);
   const bool reset = (mask & IBV_QP_STATE) != 0 && attr->qp_state == IBV_QPS_RESET;
   if (reset && observer != nullptr) observer->emptied(handle);
+  if (reset && shaking != nullptr) shake_emptied(*qp);
   return 0;
 }
 
@@ -143,7 +145,7 @@ int ibv_query_qp(ibv_qp* handle, ibv_qp_attr* attr, int mask, ibv_qp_init_attr* 
   if (!qp) return forward_int(WEFT_REAL(ibv_query_qp), handle, attr, mask, init);
   WEFT_MAY_FAIL(ibv_query_qp, fail_number);
   if (attr == nullptr || init == nullptr) return fail_number(EINVAL);
-  const weft::QpAttributes now = qp->engine->query();
+  const weft::QpAttributes now = qp->posts_to->query();
   fill_attributes(*qp, now, *attr);
   fill_wired(*qp, *attr);
   fill_init(*qp, *init);

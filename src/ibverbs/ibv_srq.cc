@@ -8,6 +8,7 @@
 #include "ibverbs/likeness.h"
 #include "ibverbs/real.h"
 #include "ibverbs/registry.h"
+#include "ibverbs/shaken.h"
 
 namespace weft::ibverbs {
 namespace {
@@ -27,6 +28,8 @@ ibv_srq* create(ibv_pd* pd_handle, void* srq_context, ibv_srq_attr& attr) {
     auto engine = pd->engine->create_srq(options);
     if (!engine) return fail_null(errno_of(engine.error()));
     srq->engine = std::move(*engine);
+    srq->takes_from = srq->engine;
+    if (shaking != nullptr) shake(*srq, options.max_wr);
     srq->context = pd->context;
     if (!srq->pd.take(pd.object())) return fail_null(EINVAL);
     srq->pub.context = pd_handle->context;
@@ -110,6 +113,7 @@ int ibv_destroy_srq(ibv_srq* handle) {
   settle_async(*srq->context, srq->async, handle);
   if (!registry::quarantine(handle, srq)) return fail_number(EINVAL);
   srq->engine.reset();
+  srq->takes_from.reset();
   srq->pd.reset();
   return 0;
 }

@@ -8,6 +8,7 @@
 #include "ibverbs/likeness.h"
 #include "ibverbs/real.h"
 #include "ibverbs/registry.h"
+#include "ibverbs/shaken.h"
 #include "os/lock.h"
 
 namespace weft::ibverbs {
@@ -43,13 +44,15 @@ ibv_mr* register_memory(const Pin<Pd>& pd, void* addr, std::size_t length, std::
     mr->pub.pd = &pd->pub;
     mr->pub.handle = next_mr_handle.fetch_add(1);
     refresh(*mr);
+    if (shaking != nullptr) shake_key(*mr);
     return registry::adopt(std::move(mr));
   });
 }
 
-// The old region is valid.
+// The old region is valid. errno says why, since what the call returns does not.
 int fail_rereg(int error) {
   static_cast<void>(fail_number(error));
+  errno = error;
   return IBV_REREG_MR_ERR_INPUT;
 }
 
@@ -80,8 +83,13 @@ int reregister(Mr& mr, int flags, ibv_pd* new_pd, void* addr, std::size_t length
     mr.pub.pd = &pd->pub;
     mr.pub.context = pd->pub.context;
   }
+  const std::uint32_t before = mr.pub.lkey;
   refresh(mr);
   observe_key(mr);
+  if (shaking != nullptr) {
+    shake_dead_key(before);
+    shake_key(mr);
+  }
   return 0;
 }
 
@@ -146,6 +154,7 @@ int ibv_dereg_mr(ibv_mr* handle) {
   if (!mr) return forward_int(WEFT_REAL(ibv_dereg_mr), handle);
   {
     const weft::os::MutexLock lock(mr->changing);
+    if (shaking != nullptr) shake_dead_key(mr->pub.lkey);
     if (const weft::Status done = mr->engine->deregister(); !done)
       return fail_number(errno_of(done));
   }

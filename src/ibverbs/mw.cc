@@ -83,11 +83,11 @@ int bind_mw(ibv_qp* qp, ibv_mw* handle, ibv_mw_bind* bind) {
     return fail_number(error);
   }
   if (observer != nullptr) observe_bind(*object, *bind);
-  if (const Status posted = object->engine->queue_send(wr); !posted) {
+  if (const Status posted = object->posts_to->queue_send(wr); !posted) {
     if (observer != nullptr) observer->not_posted(qp, 1);
     return fail_number(errno_of(posted.error()));
   }
-  object->engine->ring();
+  object->posts_to->ring();
   handle->rkey = wr.window->rkey();  // the engine chooses the key of type 1
   observe_key(handle, handle->rkey, bind->bind_info);
   return 0;

@@ -153,6 +153,7 @@ struct Cq {
   std::atomic<std::uint32_t> pins{0};
   ContextPtr context;
   std::shared_ptr<CompletionQueue> engine;
+  std::shared_ptr<CompletionQueue> delivers_to;  // engine, or what is behind a shaken one
   Using<Channel> channel;
   Users users;                               // QPs; one that uses it twice counts twice
   std::atomic<std::uint32_t> events_got{0};  // by ibv_get_cq_event
@@ -195,7 +196,8 @@ struct Srq {
   ContextPtr context;
   Using<Pd> pd;
   std::shared_ptr<SharedReceiveQueue> engine;
-  Users users;  // QPs
+  std::shared_ptr<SharedReceiveQueue> takes_from;  // engine, or what is behind a shaken one
+  Users users;                                     // QPs
   AsyncTarget async;
 };
 
@@ -227,6 +229,7 @@ struct Qp {
   std::atomic<std::uint32_t> pins{0};
   ContextPtr context;
   std::shared_ptr<QueuePair> engine;
+  std::shared_ptr<QueuePair> posts_to;  // engine, or what shakes it (shaken.h)
   Using<Pd> pd;
   Using<Cq> send_cq;
   Using<Cq> recv_cq;

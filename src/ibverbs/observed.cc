@@ -275,7 +275,7 @@ void observe_completion(const WorkCompletion& completion) {
   const InCall in("ibv_start_poll or ibv_next_poll");
   tell(completion.qp_num, completion.wr_id, wc_status(completion.status),
        (wc_opcode(completion.op) & IBV_WC_RECV) != 0);
-  if (has(completion.flags, WcFlags::kWithInvalidate))
+  if (completion.status == WcStatus::kSuccess && has(completion.flags, WcFlags::kWithInvalidate))
     tell_invalidated(completion.invalidated_rkey);
 }
 

@@ -141,7 +141,7 @@ int post_receives(Queue& queue, ibv_recv_wr* wr, ibv_recv_wr** bad) {
 // `before` and `refused` are told of each request that is tried.
 template <class Before, class Refused>
 int post_each(ibv_qp* handle, ibv_send_wr* wr, ibv_send_wr** bad, Before before, Refused refused) {
-  QueuePair& engine = *qp_of(handle)->engine;
+  QueuePair& engine = *qp_of(handle)->posts_to;
   const bool datagram = handle->qp_type == IBV_QPT_UD;
   int error = 0;
   bool queued = false;
@@ -178,7 +178,7 @@ int post_recv(ibv_qp* handle, ibv_recv_wr* wr, ibv_recv_wr** bad) {
     if (bad != nullptr) *bad = wr;
     return fail_number(EINVAL);  // receives come from the SRQ
   }
-  return fail_number(post_receives(*qp->engine, wr, bad));
+  return fail_number(post_receives(*qp->posts_to, wr, bad));
 }
 
 int post_srq_recv(ibv_srq* handle, ibv_recv_wr* wr, ibv_recv_wr** bad) {

@@ -169,7 +169,7 @@ void wr_abort(ibv_qp_ex* handle) { finish(qp_of(handle)->builder); }
 int check(const Qp& qp) {
   const WrBuilder& builder = qp.builder;
   if (builder.error != 0) return builder.error;
-  const QpAttributes now = qp.engine->query();
+  const QpAttributes now = qp.posts_to->query();
   if (now.caps.max_send_wr - now.sq_outstanding < builder.requests.size()) return ENOMEM;
   for (const BuiltRequest& request : builder.requests) {
     if (request.sges > now.caps.max_send_sge) return EINVAL;
@@ -195,13 +195,13 @@ int post(Qp& qp) {
     }
     if (request.has_peer) request.wr.peer = &request.peer;
     if (observer != nullptr) observe_request(qp, request);
-    if (const Status queued = qp.engine->queue_send(request.wr); !queued) {
+    if (const Status queued = qp.posts_to->queue_send(request.wr); !queued) {
       if (observer != nullptr) observer->not_posted(handle_of(qp), 1);
-      qp.engine->ring();
+      qp.posts_to->ring();
       return errno_of(queued.error());
     }
   }
-  qp.engine->ring();
+  qp.posts_to->ring();
   return 0;
 }
 

@@ -10,6 +10,7 @@
 #include <filesystem>
 #include <memory>
 
+#include "shake/shake_plan.h"
 #include "weft/common/arguments.h"
 #include "weft/run/environment.h"
 
@@ -23,6 +24,7 @@ struct RunOptions {
   bool why = false;
   bool check = false;
   Checking checks;
+  std::string shake;
 };
 
 void add_check_options(Arguments& command, RunOptions& o) {
@@ -48,6 +50,12 @@ void add_check_options(Arguments& command, RunOptions& o) {
 
 void add_options(Arguments& command, RunOptions& o) {
   add_check_options(command, o);
+  command
+      .add_option("--shake", o.shake,
+                  "Let the device do what the specifications allow and Weft normally does not do, "
+                  "as this number decides; behind a colon, only the effects with these numbers "
+                  "(docs/shake.md)")
+      .type_name("SEED[:EFFECTS]");
   command.add_flag("--sockets", o.sockets,
                    "Carry busy TCP connections between programs of one user on this machine over "
                    "shared memory; all others stay TCP (docs/sockets.md)");
@@ -97,6 +105,11 @@ Outcome<void> set_up(const RunOptions& o, const std::string& folder) {
     return usage_error("--report, --suppress and --check-exit go with --check");
   if (o.check) {
     if (auto ready = set_up_check(c, folder); !ready) return ready;
+  }
+  if (!o.shake.empty()) {
+    std::string why;
+    if (!shake::parse_plan(o.shake, why)) return usage_error("--shake: " + why);
+    setenv("WEFT_SHAKE", o.shake.c_str(), 1);
   }
   return set_up_sockets(o, folder);
 }

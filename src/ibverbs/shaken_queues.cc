@@ -1,0 +1,337 @@
+// The queues themselves.
+#include <algorithm>
+#include <array>
+#include <atomic>
+#include <cerrno>
+#include <chrono>
+
+#include "ibverbs/errors.h"
+#include "ibverbs/shaken.h"
+#include "ibverbs/shaken_state.h"
+#include "os/clock.h"
+#include "os/lock.h"
+#include "shake/held_completions.h"
+#include "shake/ledger.h"
+#include "shake/undefined.h"
+
+namespace weft::ibverbs {
+namespace {
+
+using shake::Effect;
+
+std::uint64_t now_ns() { return static_cast<std::uint64_t>(os::monotonic_ns()); }
+
+// Holds completions back, which the device might not have made yet. Not those that an event told
+// of: while the queue is armed nothing is held.
+class ShakenCq final : public CompletionQueue, public HoldsCompletions {
+ public:
+  ShakenCq(std::shared_ptr<CompletionQueue> inner, std::uint32_t depth)
+      : inner_(std::move(inner)),
+        asked_(depth),
+        stream_(shaker().next_stream()),
+        dice_(shaker().plan().seed, stream_),
+        held_(shaker().plan(), stream_) {}
+
+  std::size_t poll(std::span<WorkCompletion> out) override {
+    std::size_t taken = 0;
+    {
+      const os::MutexLock lock(mutex_);
+      drain(may_hold_);
+      taken = held_.take(out, now_ns());
+    }
+    for (WorkCompletion& one : out.first(taken)) {
+      if (const auto qp = shaker().find(one.qp_num)) qp->polled(one);
+    }
+    return taken;
+  }
+
+  // A completion of the meantime came before the call: it makes no event, the next poll gets it.
+  Status arm(Arm what) override {
+    if (inner_->channel() == nullptr) return inner_->arm(what);
+    const os::MutexLock lock(mutex_);
+    drain(false);
+    if (shakes(Effect::kArm) && dice_.percent(50)) {
+      const std::uint64_t end = now_ns() + dice_.below(3'000'000);
+      while (held_.size() == 0 && now_ns() < end) drain(false);
+    }
+    held_.show_all();
+    may_hold_ = false;
+    return inner_->arm(what);
+  }
+
+  void show_all() override {
+    const os::MutexLock lock(mutex_);
+    drain(false);
+    held_.show_all();
+  }
+  void event_taken() {
+    const os::MutexLock lock(mutex_);
+    drain(false);
+    held_.show_all();
+    may_hold_ = true;
+  }
+  void forget(std::uint32_t qp_num) override {
+    const os::MutexLock lock(mutex_);
+    held_.forget(qp_num);
+  }
+
+  Status resize(std::uint32_t depth) override {
+    const os::MutexLock lock(mutex_);
+    if (depth < held_.size()) return tl::unexpected(Error::kInvalidArgument);
+    if (Status done = inner_->resize(depth); !done) return done;
+    asked_ = depth;
+    return {};
+  }
+  void ack_events(std::uint32_t count) override { inner_->ack_events(count); }
+  void wait_for_acks() override { inner_->wait_for_acks(); }
+  [[nodiscard]] std::uint32_t depth() const override {
+    return shakes(Effect::kSizes) ? asked_.load() : inner_->depth();
+  }
+  [[nodiscard]] std::shared_ptr<CompletionChannel> channel() const override {
+    return inner_->channel();
+  }
+  [[nodiscard]] void* context() const override { return inner_->context(); }
+  [[nodiscard]] std::size_t users() const override { return inner_->users(); }
+  [[nodiscard]] bool overflowed() const override { return inner_->overflowed(); }
+
+ private:
+  // Takes what the engine has, at most as many as the program asked for room.
+  void drain(bool may_wait) WEFT_REQUIRES(mutex_) {
+    std::array<WorkCompletion, 16> batch;
+    for (std::size_t got = batch.size(); got == batch.size() && held_.size() < asked_;) {
+      got = inner_->poll(
+          std::span(batch).first(std::min<std::size_t>(batch.size(), asked_ - held_.size())));
+      for (const WorkCompletion& one : std::span(batch).first(got))
+        held_.add(one, now_ns(), may_wait);
+    }
+  }
+
+  const std::shared_ptr<CompletionQueue> inner_;
+  std::atomic<std::uint32_t> asked_;
+  const std::uint64_t stream_;
+  os::Mutex mutex_;
+  shake::Dice dice_ WEFT_GUARDED_BY(mutex_);
+  shake::Held held_ WEFT_GUARDED_BY(mutex_);
+  bool may_hold_ WEFT_GUARDED_BY(mutex_) = true;
+};
+
+class ShakenSrq final : public SharedReceiveQueue {
+ public:
+  ShakenSrq(std::shared_ptr<SharedReceiveQueue> inner, std::uint32_t depth)
+      : receives(std::make_shared<PostedReceives>(depth)), inner_(std::move(inner)) {
+    shaker().add(receives);
+  }
+
+  const std::shared_ptr<PostedReceives> receives;
+
+  Posted post_recv(std::span<const RecvWr> wrs) override {
+    return receives->post(wrs, [this](auto some) { return inner_->post_recv(some); });
+  }
+  Status resize(std::uint32_t max_wr) override {
+    Status done = inner_->resize(max_wr);
+    if (done) receives->resize(max_wr);
+    return done;
+  }
+  Status set_limit(std::uint32_t limit) override { return inner_->set_limit(limit); }
+  [[nodiscard]] std::uint32_t max_wr() const override {
+    return shakes(Effect::kSizes) ? receives->depth() : inner_->max_wr();
+  }
+  [[nodiscard]] std::uint32_t max_sge() const override { return inner_->max_sge(); }
+  [[nodiscard]] std::uint32_t limit() const override { return inner_->limit(); }
+  [[nodiscard]] std::uint32_t number() const override { return inner_->number(); }
+  [[nodiscard]] void* context() const override { return inner_->context(); }
+  [[nodiscard]] std::size_t users() const override { return inner_->users(); }
+
+ private:
+  const std::shared_ptr<SharedReceiveQueue> inner_;
+};
+
+class ShakenQp final : public QueuePair,
+                       public CountsCompletions,
+                       public std::enable_shared_from_this<ShakenQp> {
+ public:
+  ShakenQp(std::shared_ptr<QueuePair> inner, const ibv_qp_cap& asked,
+           std::shared_ptr<PostedReceives> receives)
+      : inner_(std::move(inner)),
+        asked_(asked),
+        receives_(std::move(receives)),
+        dice_(shaker().plan().seed, shaker().next_stream()) {}
+
+  Posted post_send(std::span<const SendWr> wrs) override {
+    Posted posted;
+    for (const SendWr& wr : wrs) {
+      const Status queued = queue_send(wr);
+      if (!queued) posted.error = queued.error();
+      if (!queued) break;
+      ++posted.count;
+    }
+    if (posted.count != 0) ring();
+    return posted;
+  }
+  Posted post_recv(std::span<const RecvWr> wrs) override {
+    return receives_->post(wrs, [this](auto some) { return inner_->post_recv(some); });
+  }
+
+  // An adapter has the slot of a request until a completion at or after it is polled.
+  Status queue_send(const SendWr& wr) override {
+    const os::MutexLock lock(mutex_);
+    const bool is_inline = has(wr.flags, SendFlags::kInline);
+    if (shakes(Effect::kSizes)) {
+      if (sends_.size() >= asked_.max_send_wr) return tl::unexpected(Error::kNoSpace);
+      std::uint64_t bytes = 0;
+      for (const Sge& sge : memory_of(wr.sges)) bytes += sge.length;
+      const bool fits =
+          is_inline ? bytes <= asked_.max_inline_data : wr.sges.size() <= asked_.max_send_sge;
+      if (!fits) return tl::unexpected(Error::kInvalidArgument);
+    }
+    shake::Ledger::Entry entry{wr.wr_id, signals_all || has(wr.flags, SendFlags::kSignaled), {}};
+    if (!is_inline) entry.sges = memory_of(wr.sges);
+    sends_.add(std::move(entry));
+    Status queued = inner_->queue_send(wr);
+    if (!queued) sends_.drop_last();
+    // The program may destroy the objects that it names next.
+    if (wr.op == SendOp::kBindWindow || wr.op == SendOp::kLocalInvalidate) urgent_ = true;
+    return queued;
+  }
+
+  // Until then the engine reads no source.
+  void ring() override {
+    std::chrono::microseconds wait{0};
+    {
+      const os::MutexLock lock(mutex_);
+      if (!urgent_ && shakes(Effect::kLate)) {
+        if (rings_later_) return;
+        if (dice_.percent(70)) wait = std::chrono::microseconds(dice_.below(2000));
+      }
+      urgent_ = false;
+      rings_later_ = wait.count() != 0;
+    }
+    if (scrambles_errno) scramble_errno();
+    if (wait.count() != 0) return shaker().ring_later(weak_from_this(), wait);
+    inner_->ring();
+  }
+  void ring_now() override {
+    {
+      const os::MutexLock lock(mutex_);
+      rings_later_ = false;
+    }
+    inner_->ring();
+  }
+
+  void polled(WorkCompletion& one) override {
+    if (shake::is_receive(one)) {
+      received(one);
+    } else {
+      const os::MutexLock lock(mutex_);
+      sends_.sent(one.wr_id, one.status == WcStatus::kSuccess);
+    }
+    if (!shakes(Effect::kUndefined)) return;
+    const os::MutexLock lock(mutex_);
+    shake::scramble(one, inner_->type() == QpType::kUd, dice_);
+  }
+  bool may_use(const Sge& octets) override {
+    const os::MutexLock lock(mutex_);
+    return sends_.uses(octets);
+  }
+  void emptied() {
+    receives_->clear();
+    const os::MutexLock lock(mutex_);
+    sends_.clear();
+  }
+
+  bool signals_all = false;
+
+  [[nodiscard]] QpCaps caps() const override {
+    if (!shakes(Effect::kSizes)) return inner_->caps();
+    return {asked_.max_send_wr, asked_.max_recv_wr, asked_.max_send_sge, asked_.max_recv_sge,
+            asked_.max_inline_data};
+  }
+  [[nodiscard]] QpAttributes query() const override {
+    QpAttributes out = inner_->query();
+    if (!shakes(Effect::kSizes)) return out;
+    out.caps = caps();
+    const os::MutexLock lock(mutex_);
+    out.sq_outstanding = static_cast<std::uint32_t>(sends_.size());
+    return out;
+  }
+  [[nodiscard]] QpType type() const override { return inner_->type(); }
+  [[nodiscard]] std::uint32_t number() const override { return inner_->number(); }
+  [[nodiscard]] QpState state() const override { return inner_->state(); }
+  [[nodiscard]] void* context() const override { return inner_->context(); }
+  [[nodiscard]] std::shared_ptr<Connection> connection() const override {
+    return inner_->connection();
+  }
+  Status modify(QpState to) override { return inner_->modify(to); }
+  void set_remote_access(Access access) override { inner_->set_remote_access(access); }
+  Status set_datagram_key(std::uint32_t key) override { return inner_->set_datagram_key(key); }
+  Status wire(const WiringToReceive& attributes) override { return inner_->wire(attributes); }
+  Status start_sending(const WiringToSend& attributes) override {
+    return inner_->start_sending(attributes);
+  }
+
+ private:
+  // The cache line in which the message ends: an adapter may write it whole.
+  void received(const WorkCompletion& one) {
+    const auto entry = receives_->received(one.wr_id);
+    const bool placed = one.status == WcStatus::kSuccess && one.op == WcOp::kRecv;
+    if (!entry || !placed || !shakes(Effect::kUndefined)) return;
+    {
+      const os::MutexLock lock(mutex_);
+      if (!dice_.percent(50)) return;
+    }
+    if (const auto tail = shake::tail(entry->sges, one.byte_len)) shaker().fill_tail(*tail);
+  }
+
+  const std::shared_ptr<QueuePair> inner_;
+  const ibv_qp_cap asked_;
+  const std::shared_ptr<PostedReceives> receives_;
+  mutable os::Mutex mutex_;
+  shake::Dice dice_ WEFT_GUARDED_BY(mutex_);
+  shake::Ledger sends_ WEFT_GUARDED_BY(mutex_);
+  bool urgent_ WEFT_GUARDED_BY(mutex_) = false;
+  bool rings_later_ WEFT_GUARDED_BY(mutex_) = false;
+};
+
+}  // namespace
+
+void shake(Cq& cq, std::uint32_t depth) {
+  auto shaken = std::make_shared<ShakenCq>(cq.engine, depth);
+  shaker().add(std::shared_ptr<HoldsCompletions>(shaken));
+  cq.engine = std::move(shaken);
+}
+
+void shake(Srq& srq, std::uint32_t depth) {
+  srq.engine = std::make_shared<ShakenSrq>(srq.engine, depth);
+}
+
+void shake(Qp& qp, const ibv_qp_cap& asked, ibv_qp_cap& granted) {
+  std::shared_ptr<PostedReceives> receives;
+  if (qp.srq) {
+    // One that was made before a fork() is not shaken; nor is this one then.
+    receives = static_cast<ShakenSrq&>(*qp.srq->engine).receives;
+  } else {
+    receives = std::make_shared<PostedReceives>(asked.max_recv_wr);
+    shaker().add(receives);
+  }
+  auto shaken = std::make_shared<ShakenQp>(qp.engine, asked, std::move(receives));
+  shaken->signals_all = qp.signal_all;
+  shaker().add(qp.engine->number(), shaken);
+  qp.posts_to = std::move(shaken);
+  if (shakes(Effect::kSizes)) granted = asked;
+}
+
+void shake_destroyed(Qp& qp) {
+  shaker().remove(qp.pub.qp_base.qp_num);
+  for (const auto& cq : shaker().queues()) cq->forget(qp.pub.qp_base.qp_num);
+}
+
+void shake_emptied(Qp& qp) {
+  for (const auto& cq : shaker().queues()) cq->forget(qp.pub.qp_base.qp_num);
+  if (qp.posts_to != qp.engine) static_cast<ShakenQp&>(*qp.posts_to).emptied();
+}
+
+void shake_event(Cq& cq) {
+  if (cq.engine != cq.delivers_to) static_cast<ShakenCq&>(*cq.engine).event_taken();
+}
+
+}  // namespace weft::ibverbs
