@@ -303,25 +303,20 @@ std::uint32_t RsStream::post_entry(std::span<const std::uint8_t> entry, std::uin
 bool RsStream::say_shutdown() {
   if (!running() || farewell_.shutdown_said()) return true;
   if (farewell_.disconnect_due()) return false;  // it says more, as soon as there is a slot
-  if (control_outstanding_ >= kControlSlots) {
-    farewell_.advance(FarewellEvent::kShutdownHeldUp);
-    return false;
-  }
-  if (post_message({RsOp::kShutdown, 0}, kind::kControl)) {
-    farewell_.advance(FarewellEvent::kShutdownSent);
-  }
-  return true;
+  return say(RsOp::kShutdown, FarewellEvent::kShutdownHeldUp, FarewellEvent::kShutdownSent);
 }
 
 bool RsStream::say_disconnect() {
   if (!running() || farewell_.left()) return true;
+  return say(RsOp::kDisconnect, FarewellEvent::kDisconnectHeldUp, FarewellEvent::kDisconnectSent);
+}
+
+bool RsStream::say(RsOp op, FarewellEvent held_up, FarewellEvent sent) {
   if (control_outstanding_ >= kControlSlots) {
-    farewell_.advance(FarewellEvent::kDisconnectHeldUp);
+    farewell_.advance(held_up);
     return false;
   }
-  if (post_message({RsOp::kDisconnect, 0}, kind::kControl)) {
-    farewell_.advance(FarewellEvent::kDisconnectSent);
-  }
+  if (post_message({op, 0}, kind::kControl)) farewell_.advance(sent);
   return true;
 }
 

@@ -129,6 +129,8 @@ class RsStream {
   void give_credit();
   [[nodiscard]] bool post_message(RsMessage message, std::uint64_t kind);
   [[nodiscard]] bool post_target_and_credit(const RsSge& target);
+  // Posts a message of the end, for which there may be no control slot: as say_disconnect().
+  [[nodiscard]] bool say(RsOp op, FarewellEvent held_up, FarewellEvent sent);
 
   [[nodiscard]] std::size_t room() const;
   [[nodiscard]] bool post_piece(std::span<const std::uint8_t> piece, std::uint64_t addr,

@@ -59,6 +59,20 @@ int fill_atomic(Operation& op, std::uint64_t operand, std::uint64_t swap, std::u
   return add_piece(op, &op.remote.value, sizeof op.remote.value, EXS_MHANDLE_UNREGISTERED);
 }
 
+// Calls `change` with the names of a socket over RDMA, with its mutex. As that returns: below 0 is
+// an errno.
+template <class Change>
+int with_names(int fd, const exs_mname_t* name, Change change) {
+  const auto socket = socket_of(fd);
+  if (socket == nullptr) return -1;
+  if (name == nullptr) return fail(EFAULT);
+  const os::MutexLock lock(socket->mutex);
+  RdmaSocket* rdma = rdma_of(*socket);
+  if (rdma == nullptr) return -1;
+  const int result = change(rdma->names());
+  return result >= 0 ? result : fail(-result);
+}
+
 }  // namespace
 }  // namespace weft::exs
 
@@ -86,25 +100,11 @@ int exs_mexport(int fd, exs_mhandle_t mh, void* addr, size_t len, int rights, ex
 }
 
 int exs_munexport(int fd, const exs_mname_t* name) {
-  const auto socket = socket_of(fd);
-  if (socket == nullptr) return -1;
-  if (name == nullptr) return fail(EFAULT);
-  const weft::os::MutexLock lock(socket->mutex);
-  RdmaSocket* rdma = rdma_of(*socket);
-  if (rdma == nullptr) return -1;
-  const int error = rdma->names().unexport(*name);
-  return error == 0 ? 0 : fail(error);
+  return with_names(fd, name, [=](NamedMemory& names) { return -names.unexport(*name); });
 }
 
 exs_rhandle_t exs_mimport(int fd, const exs_mname_t* name) {
-  const auto socket = socket_of(fd);
-  if (socket == nullptr) return -1;
-  if (name == nullptr) return fail(EFAULT);
-  const weft::os::MutexLock lock(socket->mutex);
-  RdmaSocket* rdma = rdma_of(*socket);
-  if (rdma == nullptr) return -1;
-  const int handle = rdma->names().import_name(*name);
-  return handle >= 0 ? handle : fail(-handle);
+  return with_names(fd, name, [=](NamedMemory& names) { return names.import_name(*name); });
 }
 
 int exs_munimport(int fd, exs_rhandle_t remote) {
