@@ -7,6 +7,7 @@
 
 #include <array>
 #include <atomic>
+#include <cassert>
 #include <cstddef>
 #include <cstdlib>
 #include <cstring>
@@ -117,6 +118,7 @@ Result<std::unique_ptr<CountersPublisher>> CountersPublisher::create(Engine& eng
 }
 
 bool CountersPublisher::become_owner() {
+  assert(!owner_);
   std::uint32_t nobody = 0;
   const std::uint32_t here = os::fork_generation();
   if (!g_owner.compare_exchange_strong(nobody, here) && nobody == here) return false;
@@ -126,6 +128,7 @@ bool CountersPublisher::become_owner() {
 }
 
 Status CountersPublisher::make_page() {
+  assert(owner_ && page_ == nullptr);
   auto file = make_page_file(sizeof(CountersPage));
   if (!file) return fail(file.error());
   void* at =
@@ -146,6 +149,7 @@ Status CountersPublisher::make_page() {
 }
 
 Status CountersPublisher::watch() {
+  assert(page_ != nullptr && watcher_ == nullptr);
   inotify_ = os::Fd(inotify_init1(IN_CLOEXEC | IN_NONBLOCK));
   if (!inotify_ || inotify_add_watch(inotify_.get(), file_.path.c_str(), IN_OPEN) < 0) {
     return fail(Error::kSystem);
@@ -161,15 +165,18 @@ CountersPublisher::~CountersPublisher() {
     unlink(file_.path.c_str());
     munmap(page_, sizeof(CountersPage));
   }
+  assert(g_owner.load() == os::fork_generation());
   g_owner.store(0);
 }
 
 void CountersPublisher::refresh() {
+  assert(page_ != nullptr);
   CountersPage fresh = *page_;
   fill_(fresh);
   fresh.updated_ns = os::clock_ns(CLOCK_REALTIME);
   const auto sequence = word_of(*page_, kSequenceWord);
   const std::uint64_t before = sequence.load(std::memory_order_relaxed);
+  assert(before % 2 == 0);  // one refresh at a time: create(), then the engine's thread
   sequence.store(before + 1, std::memory_order_relaxed);
   store_all(*page_, fresh);
   sequence.store(before + 2, std::memory_order_release);

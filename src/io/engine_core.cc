@@ -35,6 +35,7 @@ std::uint64_t token(int fd, std::uint32_t generation) {
 }  // namespace
 
 Status EngineCore::init() {
+  assert(!epoll_ && !wake_);
   epoll_ = os::Fd(epoll_create1(EPOLL_CLOEXEC));
   wake_ = os::make_event();
   if (!epoll_ || !wake_) return fail(system_error(errno));
@@ -50,6 +51,7 @@ Status EngineCore::init() {
 Status EngineCore::start_locked() {
   if (stopping_) return fail(Error::kBadState);
   if (started_.load(std::memory_order_relaxed)) return {};
+  assert(!thread_.joinable());
   try {
     thread_ = os::start_thread([core = shared_from_this()] { core->loop(); });
   } catch (const std::system_error& refused) {
@@ -69,6 +71,7 @@ void EngineCore::stop() {
   std::thread thread;
   {
     const os::MutexLock lock(mutex_);
+    assert(!stopping_);
     stopping_ = true;
     wake_locked();
     thread = std::move(thread_);
@@ -104,6 +107,7 @@ Status EngineCore::add(int fd, std::uint32_t events, std::weak_ptr<Handler> hand
   event.events = events;
   event.data.u64 = token(fd, generation);
   if (epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, fd, &event) != 0) return fail(system_error(errno));
+  assert(index < fds_.size() && fds_[index].whom == nullptr);
   fds_[index] = {std::move(handler), whom, generation, events};
   return {};
 }
@@ -134,6 +138,7 @@ void EngineCore::forget(int fd, bool wait) {
 }
 
 void EngineCore::forget_locked(int fd) {
+  assert(fd >= 0 && fds_.at(static_cast<std::size_t>(fd)).whom != nullptr);
   fds_[static_cast<std::size_t>(fd)] = {};
   epoll_event unused{};
   epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, fd, &unused);
@@ -151,6 +156,7 @@ void EngineCore::settle_locked(const void* whom) {
   const os::NoCancel guard;
   ++waiters_;
   while (running_ == whom && callbacks_ == mine) settled_.wait(mutex_);
+  assert(waiters_ != 0);
   --waiters_;
 }
 
@@ -158,6 +164,7 @@ void EngineCore::settle_locked(const void* whom) {
 // the lock.
 template <class Call>
 bool EngineCore::run_callback(std::shared_ptr<Handler> handler, Call&& call) {
+  assert(on_thread() && running_ == nullptr && handler != nullptr);
   bool done = true;
   running_ = handler.get();
   ++callbacks_;
@@ -188,6 +195,7 @@ TimerId EngineCore::schedule(Instant when, std::weak_ptr<Handler> handler) {
   // Both have room before one of them has it.
   if (heap_.size() == heap_.capacity()) heap_.reserve(2 * heap_.size() + 1);
   const TimerId id = next_timer_++;
+  assert(id != 0);
   timers_.emplace(id, std::move(handler));
   const bool earliest = heap_.empty() || when < heap_.front().when;
   heap_.push_back({when, id});
@@ -210,6 +218,7 @@ void EngineCore::cancel(TimerId id, bool wait) {
 }
 
 void EngineCore::drop_stale_timers_locked() {
+  assert(heap_.size() >= timers_.size());  // each timer has its place in the heap
   if (heap_.size() - timers_.size() < std::max(kStaleTimersMin, timers_.size())) return;
   std::erase_if(heap_,
                 [this](const Due& d) WEFT_REQUIRES(mutex_) { return !timers_.contains(d.id); });
@@ -259,6 +268,7 @@ Duration EngineCore::sleep_time_locked() const {
 
 void EngineCore::dispatch(const epoll_event& event) {
   if (event.data.u64 == kWakeToken) {
+    assert(wake_sent_);
     (void)os::lower_event(wake_.get());
     wake_sent_ = false;
     return;
@@ -290,6 +300,7 @@ void EngineCore::run_timers() {
     if (timer.empty()) continue;
     std::shared_ptr<Handler> handler = timer.mapped().lock();
     if (handler == nullptr) continue;
+    assert(running_timer_ == 0);
     running_timer_ = id;
     running_timer_canceled_ = false;
     const bool done = run_callback(std::move(handler), [&](Handler& h) { h.on_timer(id); });
@@ -301,6 +312,7 @@ void EngineCore::run_timers() {
 // Its node and its place in the heap were there before, so this needs memory only where others have
 // been quick to take them.
 void EngineCore::run_again_locked(Timers::node_type timer) {
+  assert(!timer.empty() && !timers_.contains(timer.key()));
   const TimerId id = timer.key();
   static_cast<void>(os::guarded([&]() WEFT_NOT_ANALYZED -> Status {  // run at once, with the mutex
     heap_.push_back({os::now() + kPauseWithoutMemory, id});
@@ -325,9 +337,11 @@ void EngineCore::run_tasks() {
     }
     mutex_.lock();
     if (!done) {
+      assert(!tasks_.empty());
       tasks_.front() = std::move(task);
       return wait_for_memory();
     }
+    assert(!tasks_.empty());  // this thread alone takes them out
     tasks_.pop_front();
   }
 }

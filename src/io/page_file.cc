@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include <array>
+#include <cassert>
 #include <cerrno>
 #include <charconv>
 #include <cstdint>
@@ -39,6 +40,7 @@ std::array<const char*, 2> page_folders() { return {secure_getenv("XDG_RUNTIME_D
 std::string page_prefix() { return "weft." + std::to_string(getuid()) + "."; }
 
 std::string page_name(const PageOwner& owner) {
+  assert(owner.pid > 0);
   return page_prefix() + std::to_string(owner.pid_namespace) + "." + std::to_string(owner.pid);
 }
 
@@ -176,6 +178,7 @@ Error make_error(int error) {
 
 // A signal interrupts it at times, and then nothing is reserved.
 int reserve(int fd, std::size_t bytes) {
+  assert(bytes != 0);  // an empty file is one that is being made
   int error = 0;
   do {
     error = posix_fallocate(fd, 0, static_cast<off_t>(bytes));

@@ -1,6 +1,7 @@
 #include "io/path_transport.h"
 
 #include <algorithm>
+#include <cassert>
 #include <cerrno>
 #include <utility>
 
@@ -25,9 +26,13 @@ constexpr std::uint32_t kRoomPart = 4;
 
 // --- the ring comes and goes ---
 
-void PathTransport::add_ring(shm::Ring ring) { ring_.emplace(std::move(ring)); }
+void PathTransport::add_ring(shm::Ring ring) {
+  assert(!ring_.has_value() && tx_ == Way::kTcp && rx_ == Way::kTcp);
+  ring_.emplace(std::move(ring));
+}
 
 bool PathTransport::secure_ring() noexcept {
+  assert(ring_.has_value() && !unsafe_);
   if (ring_->secure()) return true;
   drop_ring();
   unsafe_ = true;
@@ -43,6 +48,7 @@ void PathTransport::drop_ring() noexcept {
 
 std::optional<shm::SpareRing> PathTransport::take_spare() noexcept {
   if (tx_ != Way::kRing || rx_ != Way::kRing) return {};
+  assert(ring_.has_value());
   ring_->close_sending();
   auto spare = std::move(*ring_).spare();
   drop_ring();
@@ -60,6 +66,7 @@ std::ptrdiff_t PathTransport::send(std::span<const Slice> slices) {
     blocked_ = n < static_cast<std::ptrdiff_t>(all);
     return n;
   }
+  assert(ring_.has_value());
   std::size_t total = 0;
   std::size_t inside = 0;  // of the first slice, gone already
   while (!slices.empty()) {
@@ -73,6 +80,7 @@ std::ptrdiff_t PathTransport::send(std::span<const Slice> slices) {
       inside -= slices[0].size;
       slices = slices.subspan(1);
     }
+    assert(slices.empty() ? inside == 0 : inside < slices[0].size);
     if (slices.empty()) break;
     if (!whole && inside == 0) continue;  // the first one is through: the rest as a list
     blocked_ = true;
@@ -104,6 +112,7 @@ std::ptrdiff_t PathTransport::receive(std::span<const Slice> slices) {
     if (!ring_) tcp_reported_ = false;
     return tcp_.receive(slices);
   }
+  assert(ring_.has_value());
   while (true) {
     const auto got = ring_->receive(slices);
     if (!got) return -EPROTO;
@@ -141,6 +150,7 @@ bool PathTransport::tcp_look_due() noexcept {
 // -EAGAIN: the connection lives. Anything else is its end: the kernel reports an error once. Octets
 // stay where they are: the peer may just have gone back to TCP, and has said so in the ring.
 std::ptrdiff_t PathTransport::look_at_tcp() noexcept {
+  assert(rx_ == Way::kRing && ring_.has_value());
   if (tcp_end_) return *tcp_end_;
   const std::ptrdiff_t n = tcp_.peek();
   if (n == -EAGAIN || n == -ENOBUFS || n == -ENOMEM) return -EAGAIN;
@@ -157,6 +167,7 @@ std::uint32_t PathTransport::events(bool blocked) const noexcept {
 
 // Says that we sleep, for what. False: there is something already.
 bool PathTransport::announce() noexcept {
+  assert(ring_.has_value() && !attended_);
   if (ring_->was_rung()) static_cast<void>(ring_->cancel_sleep());  // empties the bell
   return ring_->prepare_sleep(blocked_ && tx_ == Way::kRing, rx_ == Way::kRing);
 }
@@ -207,6 +218,7 @@ void PathTransport::close(bool reset) noexcept {
 PeerLiveness PathTransport::liveness() const {
   PeerLiveness out = tcp_.liveness();
   if (tx_ != Way::kRing || !blocked_) return out;
+  assert(ring_.has_value());
   const std::uint32_t unread = ring_->unread_by_peer();
   out.unacknowledged += unread;
   out.acknowledged += ring_->sent() - unread;

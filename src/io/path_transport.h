@@ -6,6 +6,7 @@
 // it are a violation (-EPROTO), as is nonsense in the ring.
 #pragma once
 
+#include <cassert>
 #include <cstdint>
 #include <optional>
 #include <utility>
@@ -39,8 +40,12 @@ class PathTransport final : public Transport {
   // that vfork() has made may have it open, too, and then the close alone takes it out of nothing.
   [[nodiscard]] os::Fd take_left_bell() noexcept { return std::exchange(left_bell_, os::Fd()); }
   // Octets from here on.  REQUIRES: has_ring() where `way` is the ring.
-  void send_by(Way way) noexcept { tx_ = way; }
+  void send_by(Way way) noexcept {
+    assert(way == Way::kTcp || ring_.has_value());
+    tx_ = way;
+  }
   void receive_by(Way way) noexcept {
+    assert(way == Way::kTcp || ring_.has_value());
     rx_ = way;
     tcp_reported_ = true;  // perhaps before it mattered
   }
@@ -51,7 +56,10 @@ class PathTransport final : public Transport {
   [[nodiscard]] std::ptrdiff_t send(std::span<const Slice> slices) override;
   [[nodiscard]] std::ptrdiff_t receive(std::span<const Slice> slices) override;
   [[nodiscard]] std::span<std::uint8_t> room() noexcept override;
-  void sent_there(std::size_t n) noexcept override { ring_->commit(n); }
+  void sent_there(std::size_t n) noexcept override {
+    assert(tx_ == Way::kRing && ring_.has_value());
+    ring_->commit(n);
+  }
   [[nodiscard]] std::span<const std::uint8_t> view() noexcept override;
   void taken(std::size_t n) noexcept override {
     if (ring_) ring_->consume(n);

@@ -11,6 +11,7 @@
 #include <linux/tcp.h>
 
 #include <algorithm>
+#include <cassert>
 #include <cerrno>
 #include <cstring>
 
@@ -56,6 +57,7 @@ struct Probes {
 };
 Probes probes_of(Duration limit) {
   const int total_s = whole_seconds(limit);
+  assert(total_s >= 0);
   return {std::max(1, total_s / 2), std::max(1, total_s / 8)};
 }
 

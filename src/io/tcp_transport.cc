@@ -6,6 +6,7 @@
 #include <sys/socket.h>
 #include <sys/uio.h>
 
+#include <cassert>
 #include <cerrno>
 #include <cstddef>
 
@@ -29,6 +30,7 @@ msghdr message_of(std::span<const Slice> slices) {
 }
 
 std::ptrdiff_t error_of(int error) {
+  assert(error > 0 && error != EINTR);
   if (error == EWOULDBLOCK) return -EAGAIN;
   return -error;
 }

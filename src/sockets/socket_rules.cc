@@ -5,6 +5,7 @@
 #include <netinet/in.h>
 #include <unistd.h>
 
+#include <cassert>
 #include <cerrno>
 #include <cstdio>
 #include <cstdlib>
@@ -26,6 +27,7 @@ struct Line {
 
   // False: no more words. `column` counts from 1.
   bool next(char (&word)[kWordMost], int& column) {
+    assert(text <= at && at <= end);
     while (at < end && (*at == ' ' || *at == '\t' || *at == '\r')) ++at;
     column = static_cast<int>(at - text) + 1;
     if (at == end || *at == '#') return false;
@@ -34,6 +36,7 @@ struct Line {
       if (n + 1 < kWordMost) word[n++] = *at;
       ++at;
     }
+    assert(n < kWordMost);
     word[n] = '\0';
     return true;
   }
@@ -86,6 +89,7 @@ bool parse_address(char* text, Rule& rule) {
 }
 
 bool same_prefix(const std::uint8_t* a, const std::uint8_t* b, unsigned bits) {
+  assert(bits <= 128);
   const unsigned whole = bits / 8;
   if (std::memcmp(a, b, whole) != 0) return false;
   const unsigned rest = bits % 8;
@@ -167,6 +171,7 @@ bool Rules::parse(const char* text, const char* name, char* why, std::size_t why
     }
     if (!empty) {
       rule.line = number;
+      assert(count_ < kMost && rule.port_first <= rule.port_last);
       rules_[count_++] = rule;
     }
     at = *end == '\0' ? end : end + 1;
@@ -186,6 +191,7 @@ bool Rules::load(const char* path, char* why, std::size_t why_size) {
     const ssize_t n = real().read(fd, text + size, kFileMost - size);
     if (n <= 0) break;
     size += static_cast<std::size_t>(n);
+    assert(size <= kFileMost);
   }
   real().close(fd);
   if (text == nullptr || size == kFileMost) {

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <cassert>
 #include <cstdint>
 
 #include "base/cpu_pause.h"
@@ -34,6 +35,7 @@ inline void begin_spin(SpinBudget& budget) {
 template <class Holds>
 bool spin(SpinBudget& budget, Holds holds) {
   const std::int64_t usual = budget.ns.load(std::memory_order_relaxed);
+  assert(usual >= 0 && usual <= kSpinMaxNs);
   const bool trial = budget.sleeps.load(std::memory_order_relaxed) % kSleepsPerTrial == 0;
   const std::int64_t limit = trial ? kSpinMaxNs : usual;
   const std::int64_t begin = os::monotonic_ns();

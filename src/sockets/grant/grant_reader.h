@@ -2,6 +2,7 @@
 #pragma once
 
 #include <algorithm>
+#include <cassert>
 #include <compare>
 #include <cstdint>
 
@@ -20,7 +21,9 @@ class GrantReader {
     auto operator<=>(const Options&) const = default;
   };
   // At most `bytes` octets, not 0.
-  GrantReader(std::uint64_t bytes, Options options) : options_(options), bytes_(bytes) {}
+  GrantReader(std::uint64_t bytes, Options options) : options_(options), bytes_(bytes) {
+    assert(bytes != 0);
+  }
 
   template <class Memory>
   [[nodiscard]] GrantNeed step(Memory& m);
@@ -82,6 +85,7 @@ class GrantReader {
   }
   GrantNeed go_if(bool condition, At yes, At no) { return go(condition ? yes : no); }
   GrantNeed end(std::int64_t result) {
+    assert(result >= kGrantError);
     result_ = result;
     return go(asleep_ ? At::kWake : granted_ ? At::kClose : At::kDone);
   }
@@ -128,6 +132,7 @@ GrantNeed GrantReader::ring_step(Memory& m) {
     }
     case At::kCopy: m.get(take_ >> 1U, 0, found_); return go(At::kClaim);
     case At::kClaim: {
+      assert(found_ != 0 && found_ <= bytes_);
       // The copy counts only if the writer has not taken the octets back meanwhile.
       const std::uint64_t next = take_ + 2 * std::uint64_t{found_};
       if (options_.peeks) {
@@ -195,10 +200,12 @@ GrantNeed GrantReader::sleep_step(Memory& m) {
       return go(At::kSleep);
     case At::kSleep:
       // The writer puts octets in, then looks at this word. So one of the two sees the other.
+      assert(!asleep_ && options_.waits);
       m.add(GrantWord::kAsleep, 1);
       asleep_ = true;
       return go_if(m.keeps(GrantRule::kReaderLooksAgain), At::kTake, At::kEnter);
     case At::kWake:
+      assert(asleep_);
       if (m.keeps(GrantRule::kSleepersAreCounted)) {
         m.add(GrantWord::kAsleep, ~std::uint64_t{0});
       } else {

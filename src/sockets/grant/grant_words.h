@@ -18,6 +18,7 @@
 
 #include <array>
 #include <atomic>
+#include <cassert>
 #include <cstddef>
 #include <cstdint>
 
@@ -112,7 +113,9 @@ class GrantMemory {
  public:
   // `ring_bytes`: a power of two.  All of it outlives this.
   GrantMemory(GrantShared& shared, GrantOwn& own, std::uint8_t* ring, std::uint64_t ring_bytes)
-      : shared_(shared), own_(own), ring_(ring), ring_bytes_(ring_bytes) {}
+      : shared_(shared), own_(own), ring_(ring), ring_bytes_(ring_bytes) {
+    assert(ring_bytes != 0 && (ring_bytes & (ring_bytes - 1)) == 0);
+  }
 
   // No ring to begin with.
   static void reset(GrantShared& shared) { shared.by_both[0] = kTaken; }
@@ -146,6 +149,7 @@ class GrantMemory {
 
 // Here, so that the index is a constant wherever the word is one.
 inline GrantShared::Word& GrantMemory::word(GrantWord w) const {
+  assert(w < GrantWord::kCount);
   const auto at = static_cast<std::size_t>(w);
   constexpr auto kBoth = static_cast<std::size_t>(GrantWord::kTake);
   constexpr auto kReader = static_cast<std::size_t>(GrantWord::kWindow);

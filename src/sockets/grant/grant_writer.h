@@ -28,7 +28,9 @@ class GrantWriter {
         at_(call == GrantCall::kSendInSignal      ? At::kRingInSignal
             : call == GrantCall::kSend && !grants ? At::kFly
                                                   : At::kLock),
-        bytes_(bytes) {}
+        bytes_(bytes) {
+    assert((call == GrantCall::kSpill) == (bytes == 0));
+  }
 
   template <class Memory>
   [[nodiscard]] GrantNeed step(Memory& m);
@@ -120,6 +122,7 @@ class GrantWriter {
   }
   GrantNeed go_if(bool condition, At yes, At no) { return go(condition ? yes : no); }
   GrantNeed end(std::int64_t result) {
+    assert(result >= kGrantError && done_ <= bytes_);
     result_ = result;
     return go(call_ == GrantCall::kSendInSignal ? At::kDone : At::kUnlock);
   }
@@ -217,6 +220,7 @@ GrantNeed GrantWriter::put_step(Memory& m) {
     case At::kRoomAnswer: return go_if(answer_ != 0, At::kRoom, At::kBlock);
     case At::kCopy: m.put(position, done_, piece_); return go(At::kAdvance);
     case At::kAdvance:
+      assert(piece_ != 0 && piece_ <= left());
       m.store(GrantWord::kPosition, position + piece_);
       done_ += piece_;
       return go(At::kPublish);
@@ -227,6 +231,7 @@ GrantNeed GrantWriter::put_step(Memory& m) {
     case At::kRest:
       // A signal handler has taken back what was there before. What it has not seen goes by TCP,
       // from the caller's memory; these positions stay empty.
+      assert(piece_ <= done_);
       done_ -= std::min<std::uint64_t>(position - m.load(GrantWord::kOwedTo), piece_);
       if (left() == 0) return end(static_cast<std::int64_t>(done_));
       return go(At::kGoTcp);

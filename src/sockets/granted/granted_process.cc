@@ -9,6 +9,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include <cassert>
 #include <cstdarg>
 #include <cstdio>
 #include <cstdlib>
@@ -106,6 +107,7 @@ std::size_t count_arguments(const char* first, va_list& arguments) {
 }
 
 void collect(const char* first, va_list& arguments, char** out, std::size_t count) {
+  assert(count != 0);
   out[0] = const_cast<char*>(first);
   for (std::size_t i = 1; i < count; ++i) out[i] = va_arg(arguments, char*);
 }

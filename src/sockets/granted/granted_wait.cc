@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cassert>
 #include <climits>
 #include <cstring>
 
@@ -33,7 +34,9 @@ void add_number(Watched& watched, int fd, std::size_t tag) {
 class Limit {
  public:
   // -1: none.
-  explicit Limit(std::int64_t ns) : ns_(ns), end_(ns > 0 ? os::monotonic_ns() + ns : 0) {}
+  explicit Limit(std::int64_t ns) : ns_(ns), end_(ns > 0 ? os::monotonic_ns() + ns : 0) {
+    assert(ns >= -1);
+  }
   static Limit of(const timespec* limit) { return Limit(limit == nullptr ? -1 : ns_of(*limit)); }
 
   [[nodiscard]] bool waits() const { return ns_ != 0; }
@@ -145,7 +148,9 @@ struct Sets {
 // short as `count` wants them.
 class Asked {
  public:
+  // REQUIRES: at most FD_SETSIZE.
   Asked(int count, const Sets& sets) : bytes_(bytes_of(count)), sets_(sets) {
+    assert(bytes_ <= sizeof(fd_set));
     each([this](void* set, void* kept) { std::memcpy(kept, set, bytes_); });
   }
   void restore() {
@@ -236,6 +241,7 @@ int add_events(const Watched& watched, int epoll, epoll_event* events, int most,
     const bool news = watched.has_news(i);
     // Behind that: another thread may have taken it out, or changed it, before the octets came.
     const std::uint32_t in = watched_events(watched.lane(i), epoll, data, edge);
+    assert(found <= most);
     const bool ring = news && in != 0 && data == watched.tag(i);
     epoll_event* const end = events + found;
     epoll_event* const at = std::find_if(

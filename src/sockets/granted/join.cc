@@ -5,6 +5,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <cassert>
 #include <cerrno>
 #include <cstring>
 #include <new>
@@ -54,6 +55,7 @@ bool key_of(int fd, Key& key, unsigned& end) {
     return false;
   }
   end = ours.octets < theirs.octets ? 0 : 1;
+  static_assert(36 + sizeof space <= sizeof key.octets);
   const End& first = end == 0 ? ours : theirs;
   const End& second = end == 0 ? theirs : ours;
   std::memcpy(&key.octets[0], first.octets.data(), 18);
@@ -126,16 +128,19 @@ void join_in(Lane& lane, int fd, const Number& number, Call own) {
   std::uint64_t again = 0;
   if (!nobody_else(lane, number, Call::kReceives, own) || !octets_read(fd, read)) return;
   lane.rings.in().store(GrantWord::kTcpRead, read);
-  lane.in.on(JoinEvent::kCounts);
+  [[maybe_unused]] bool followed = lane.in.on(JoinEvent::kCounts);
+  assert(followed);  // the lock's holder alone counts and agrees
   const bool agreed =
       nobody_else(lane, number, Call::kReceives, own) && octets_read(fd, again) && again == read;
-  lane.in.on(agreed ? JoinEvent::kAgreed : JoinEvent::kMiscounted);
+  followed = lane.in.on(agreed ? JoinEvent::kAgreed : JoinEvent::kMiscounted);
+  assert(followed);
 }
 
 // Unless its end has been heard, or another thread has left the number to the kernel: both say so,
 // then forbid it.
 void allow_out(Lane& lane) {
-  lane.out.on(JoinEvent::kAgreed);
+  [[maybe_unused]] const bool followed = lane.out.on(JoinEvent::kAgreed);
+  assert(followed);
   if (lane.news.ended() || !lane.live.load()) lane.out.on(JoinEvent::kForbidden);
 }
 
@@ -147,9 +152,11 @@ void join_out(Lane& lane, int fd, const Number& number, Call own) {
   GrantMemory words = lane.rings.out();
   words.store(GrantWord::kSent, sent);
   words.store(GrantWord::kTcpBegun, sent);
-  lane.out.on(JoinEvent::kCounts);
+  [[maybe_unused]] bool followed = lane.out.on(JoinEvent::kCounts);
+  assert(followed);
   if (!nobody_else(lane, number, Call::kSends, own) || !octets_taken(fd, again) || again != sent) {
-    lane.out.on(JoinEvent::kMiscounted);
+    followed = lane.out.on(JoinEvent::kMiscounted);
+    assert(followed);
     return;
   }
   lane.nodelay.turn_on(fd);
@@ -204,6 +211,7 @@ constexpr std::uint32_t kLooksPerPost = 64;
 void post(Lane& lane, int fd) {
   const os::SignalsBlocked blocked;
   const Connection& of = lane.connection;
+  assert(of.end < 2 && lane.meeting.ticket.index < 0);
   switch (rendezvous::post({of.key, of.end, of.cookie}, lane.meeting.ticket)) {
     case rendezvous::Found::kPosted:
     case rendezvous::Found::kLater: return;

@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cassert>
 #include <cerrno>
 #include <climits>
 #include <ctime>
@@ -109,6 +110,7 @@ ssize_t send_kernel(const Outgoing& out, std::uint64_t done) {
     errno = late;
     return -1;
   }
+  assert(out.as_asked != nullptr);
   if (done == 0) return (*out.as_asked)();
   const std::uint64_t all = bytes_of(out.parts, out.count);
   std::uint64_t sent = 0;
@@ -119,6 +121,7 @@ ssize_t send_kernel(const Outgoing& out, std::uint64_t done) {
           asked = bytes_of(message.msg_iov, message.msg_iovlen);
           return real().sendmsg(out.fd, &message, out.flags);
         });
+    assert(n <= static_cast<ssize_t>(asked));
     if (n < 0) return sent > 0 ? static_cast<ssize_t>(sent) : -1;
     sent += static_cast<std::uint64_t>(n);
     if (static_cast<std::uint64_t>(n) < asked || done + sent == all) {
@@ -210,6 +213,7 @@ std::int64_t transmit_by_ring(Outgoing& out, std::uint64_t bytes) {
 
 ssize_t transmit(Lane& lane, int fd, const iovec* parts, std::size_t count, int flags,
                  AsAsked as_asked) {
+  assert(count == 0 || parts != nullptr);
   const std::uint64_t bytes = bytes_of(parts, count);
   const bool waits = (flags & MSG_DONTWAIT) == 0 && !lane.nonblocking.load();
   Outgoing out{lane, fd, parts, count, flags, &as_asked, waits};
@@ -222,6 +226,7 @@ ssize_t transmit(Lane& lane, int fd, const iovec* parts, std::size_t count, int 
 }
 
 void take_back_all(Lane& lane, int fd) {
+  assert(lane.rings.attached());
   lane.out.on(JoinEvent::kForbidden);
   const std::int64_t end = os::monotonic_ns() + std::int64_t{kOwedMs} * 1'000'000;
   WritersLock& lock = lane.rings.lock();
@@ -238,6 +243,7 @@ void take_back_all(Lane& lane, int fd) {
 }
 
 void spill(Lane& lane, std::int64_t now) {
+  assert(lane.rings.attached());
   WritersLock& lock = lane.rings.lock();
   const std::uint32_t me = this_thread();
   if (!lock.try_lock(me)) return;

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <cassert>
 
 #include "sockets/granted/lane_calls.h"
 #include "sockets/granted/number_states.h"
@@ -17,6 +18,7 @@ namespace {
 
 // The end of a connection with octets that nobody has read is a reset, as without a ring.
 void reset_if_unread(const Lane& lane, int fd) {
+  assert(lane.rings.attached());
   if (!readable(lane)) return;
   const linger now{1, 0};
   real().setsockopt(fd, SOL_SOCKET, SO_LINGER, &now, sizeof now);
@@ -28,7 +30,8 @@ void retire(int fd, Number& number, How how) {
   const Use use(*lane, Call::kVisits);
   if (!number.lane.compare_exchange_strong(lane, nullptr)) return;
   // Before the look at its segment: who makes one looks at this behind it (join::go_on).
-  lane->live = false;
+  [[maybe_unused]] const bool lived = lane->live.exchange(false);
+  assert(lived);
   lane->out.on(JoinEvent::kForbidden);
   rendezvous::withdraw(lane->meeting.ticket);
   if (lane->rings.attached() && how == How::kGone) {

@@ -4,6 +4,7 @@
 #include <sys/uio.h>
 
 #include <algorithm>
+#include <cassert>
 #include <cstddef>
 #include <cstdint>
 
@@ -35,6 +36,7 @@ class LaneMemory : public GrantMemory {
   template <class Copy>
   void each(std::uint64_t position, std::uint64_t offset, std::uint64_t bytes, Copy copy) {
     offset += skip_;
+    assert(count_ == 0 || parts_ != nullptr);
     for (std::size_t i = 0; i < count_ && bytes > 0; ++i) {
       const std::uint64_t length = parts_[i].iov_len;
       if (offset >= length) {
@@ -47,6 +49,7 @@ class LaneMemory : public GrantMemory {
       bytes -= n;
       offset = 0;
     }
+    assert(bytes == 0);  // the parts have room for all that the call asked for
   }
 
   const iovec* parts_;

@@ -3,6 +3,7 @@
 #include <sys/ioctl.h>
 #include <sys/socket.h>
 
+#include <cassert>
 #include <cerrno>
 #include <climits>
 
@@ -181,6 +182,7 @@ std::uint64_t await_taken_back(const Lane& lane, int fd) {
 
 ssize_t receive(Lane& lane, int fd, const iovec* parts, std::size_t count, int flags,
                 AsAsked as_asked) {
+  assert(count == 0 || parts != nullptr);
   const std::uint64_t bytes = bytes_of(parts, count);
   const bool peeks = (flags & MSG_PEEK) != 0;
   if (bytes == 0 || (flags & ~kKnownFlags) != 0 || (peeks && (flags & MSG_WAITALL) != 0)) {
@@ -200,6 +202,7 @@ ssize_t receive(Lane& lane, int fd, const iovec* parts, std::size_t count, int f
     note_read(lane, got, bytes - done, waits);
     if (waits) lane.reading.note_wait(call.by_ring());
     if (got > 0) done += static_cast<std::uint64_t>(got);
+    assert(done <= bytes);
     if (in.told_error != 0 && done > 0) lane.news.keep_error(in.told_error);
     if (got <= 0 || (flags & MSG_WAITALL) == 0 || done == bytes) {
       if (got == 0 || got == kGrantError) {

@@ -4,6 +4,7 @@
 #include <sys/shm.h>
 
 #include <algorithm>
+#include <cassert>
 #include <cerrno>
 #include <ctime>
 
@@ -20,6 +21,7 @@ std::atomic<bool> g_refused{false};
 constexpr std::int64_t kNsPerMs = 1'000'000;
 
 void store(int fd, Number& number, const NumberState& state) {
+  assert(fd >= 0);
   const std::uint64_t word = state.word();
   number.state.store(word, std::memory_order_relaxed);
   StateTable* table = g_table.load(std::memory_order_acquire);

@@ -12,6 +12,7 @@
 
 #include <array>
 #include <atomic>
+#include <cassert>
 #include <cstddef>
 #include <cstdint>
 
@@ -29,6 +30,7 @@ struct NumberState {
             static_cast<std::int64_t>(word >> 8U)};
   }
   [[nodiscard]] std::uint64_t word() const {
+    assert(since_ms >= 0 && static_cast<unsigned>(why) < 0x80U);
     return static_cast<std::uint64_t>(since_ms) << 8U | (accepted ? 0x80U : 0U) |
            static_cast<std::uint64_t>(why);
   }

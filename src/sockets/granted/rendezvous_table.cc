@@ -1,6 +1,7 @@
 #include "sockets/granted/rendezvous_table.h"
 
 #include <algorithm>
+#include <cassert>
 #include <cerrno>
 #include <csignal>
 
@@ -52,6 +53,7 @@ std::uint32_t hash_of(const Key& key) {
 // For some microseconds at most. The lock of a process that has died is taken over.
 bool RendezvousTable::try_lock(Member me, std::int64_t now) {
   const std::uint64_t mine = holder_of(me, now);
+  assert(mine != 0);  // 0 means nobody
   std::uint64_t holder = 0;
   for (int i = 0; i < kTries; ++i) {
     holder = 0;
@@ -104,6 +106,7 @@ void RendezvousTable::fill(Entry& entry, Member me, std::int64_t now, const Post
 }
 
 Found RendezvousTable::post(Member me, std::int64_t now, const Post& post, Ticket& ticket) {
+  assert(me.pid > 0 && now >= 0 && post.end < 2);
   if (!try_lock(me, now)) return Found::kLater;
   Entry* room = nullptr;
   Entry* entry = find(me, now, post.key, room);
@@ -126,7 +129,7 @@ Found RendezvousTable::post(Member me, std::int64_t now, const Post& post, Ticke
 }
 
 void RendezvousTable::give(const Ticket& ticket, const Made& made) {
-  Entry& entry = at(static_cast<std::uint32_t>(ticket.index));
+  Entry& entry = posted_as(ticket);
   entry.segment = made.segment;
   entry.nonce = made.nonce;
   // If its owner has withdrawn it meanwhile, the segment stays without a second end.
@@ -137,7 +140,7 @@ void RendezvousTable::give(const Ticket& ticket, const Made& made) {
 }
 
 Answer RendezvousTable::look(const Ticket& ticket, Made& made) {
-  Entry& entry = at(static_cast<std::uint32_t>(ticket.index));
+  Entry& entry = posted_as(ticket);
   std::uint64_t state = entry.state.load();
   if (state == (ticket.generation << 2U | kWaiting)) return Answer::kNotYet;
   if (state != (ticket.generation << 2U | kMade)) return Answer::kGone;
@@ -147,7 +150,7 @@ Answer RendezvousTable::look(const Ticket& ticket, Made& made) {
 }
 
 void RendezvousTable::withdraw(const Ticket& ticket) {
-  Entry& entry = at(static_cast<std::uint32_t>(ticket.index));
+  Entry& entry = posted_as(ticket);
   for (const std::uint64_t phase : {kWaiting, kMade}) {
     std::uint64_t state = ticket.generation << 2U | phase;
     if (entry.state.compare_exchange_strong(state, ticket.generation << 2U | kFree)) return;

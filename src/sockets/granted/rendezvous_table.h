@@ -10,6 +10,7 @@
 
 #include <array>
 #include <atomic>
+#include <cassert>
 #include <cstdint>
 
 #include "sockets/granted/rendezvous_post.h"
@@ -56,6 +57,10 @@ class RendezvousTable {
   };
 
   [[nodiscard]] Entry& at(std::uint32_t index) { return entries_[index % kEntries]; }
+  [[nodiscard]] Entry& posted_as(const Ticket& ticket) {
+    assert(ticket.index >= 0 && static_cast<std::uint32_t>(ticket.index) < kEntries);
+    return entries_[static_cast<std::size_t>(ticket.index)];
+  }
   [[nodiscard]] Entry* find(Member me, std::int64_t now, const Key& key, Entry*& room);
   void fill(Entry& entry, Member me, std::int64_t now, const rendezvous::Post& post,
             Ticket& ticket);

@@ -1,5 +1,7 @@
 #include "sockets/granted/segment.h"
 
+#include <cassert>
+
 #include <sys/ipc.h>
 #include <sys/random.h>
 #include <sys/shm.h>
@@ -41,6 +43,9 @@ Segment* attach(const Key& key, const rendezvous::Made& made) {
   return nullptr;
 }
 
-void detach(Segment* segment) { shmdt(segment); }
+void detach(Segment* segment) {
+  assert(segment != nullptr);
+  shmdt(segment);
+}
 
 }  // namespace weft::sockets::granted::segments

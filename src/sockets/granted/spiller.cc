@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include <atomic>
+#include <cassert>
 #include <climits>
 #include <ctime>
 
@@ -80,6 +81,7 @@ void start() {
 
 void wake(Spill spill) {
   if (g_idle.load() == 0) return;
+  assert(spill != nullptr);
   g_spill = spill;
   if (!g_started.load()) start();
   if (g_started.load() && g_idle.exchange(0) == 1) {
@@ -90,6 +92,7 @@ void wake(Spill spill) {
 void stop() {
   if (g_stopped.exchange(true) || !g_started.load()) return;
   real().syscall(SYS_futex, &g_idle, FUTEX_WAKE_PRIVATE, INT_MAX, nullptr, nullptr, 0);
+  assert(pthread_equal(g_thread, pthread_self()) == 0);
   pthread_join(g_thread, nullptr);
 }
 

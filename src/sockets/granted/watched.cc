@@ -1,8 +1,11 @@
 #include "sockets/granted/watched.h"
 
+#include <cassert>
+
 namespace weft::sockets::granted {
 
 void Watched::add(Lane& lane, std::size_t tag, bool edge) {
+  assert(!asleep_ && count_ <= kMost);
   if (count_ == kMost) {
     // This wait will not look into its ring.
     lane.reading.note_unwatched();
@@ -16,6 +19,7 @@ void Watched::add(Lane& lane, std::size_t tag, bool edge) {
 }
 
 bool Watched::open() {
+  assert(!asleep_);
   bool any = false;
   for (std::size_t i = 0; i < count_; ++i) {
     Lane& one = lane(i);
@@ -29,6 +33,7 @@ bool Watched::open() {
 }
 
 void Watched::sleep() {
+  assert(!asleep_);
   asleep_ = true;
   for (std::size_t i = 0; i < count_; ++i) {
     if (entries_[i].counted) lane(i).rings.in().add(GrantWord::kAsleep, 1);
@@ -44,6 +49,7 @@ void Watched::wake() {
 }
 
 void Watched::close() {
+  assert(!asleep_);  // a window that closes beside a sleeper is left open for its octets
   for (std::size_t i = 0; i < count_; ++i) {
     if (entries_[i].counted && !lane(i).reading.keeps_window()) close_window(lane(i));
   }

@@ -5,6 +5,7 @@
 #pragma once
 
 #include <array>
+#include <cassert>
 #include <cstddef>
 #include <optional>
 
@@ -31,8 +32,14 @@ class Watched {
   void add(Lane& lane, std::size_t tag, bool edge = false);
   [[nodiscard]] bool empty() const { return count_ == 0; }
   [[nodiscard]] std::size_t size() const { return count_; }
-  [[nodiscard]] Lane& lane(std::size_t i) const { return *entries_[i].use->lane(); }
-  [[nodiscard]] std::size_t tag(std::size_t i) const { return entries_[i].tag; }
+  [[nodiscard]] Lane& lane(std::size_t i) const {
+    assert(i < count_ && entries_[i].use.has_value());
+    return *entries_[i].use->lane();
+  }
+  [[nodiscard]] std::size_t tag(std::size_t i) const {
+    assert(i < count_);
+    return entries_[i].tag;
+  }
 
   // Whether its ring has something to tell of.
   [[nodiscard]] bool has_news(std::size_t i) const {

@@ -2,6 +2,7 @@
 
 #include <sys/socket.h>
 
+#include <cassert>
 #include <cerrno>
 #include <vector>
 
@@ -26,6 +27,7 @@ class Turn {
       return;
     }
     lost_ = conn->watchers_lost;
+    assert(conn->watcher_count >= 0 && conn->watcher_count <= Conn::kWatchers);
     watchers_.assign(conn->watchers, conn->watchers + conn->watcher_count);
     for (const Watcher& one : watchers_) {
       real().epoll_ctl(one.epoll, EPOLL_CTL_DEL, fd, nullptr);
@@ -45,6 +47,7 @@ class Turn {
 
   // It is the library's now, or (kOther) the kernel's.
   void end(Kind kind) {
+    assert(kind == Kind::kDirect || kind == Kind::kOther);
     if (kind == Kind::kDirect) {
       for (const int other : others_) static_cast<void>(library().alias(fd_, other));
     }

@@ -1,5 +1,7 @@
 #include "sockets/iwarp/direct_library.h"
 
+#include <cassert>
+
 #include <dlfcn.h>
 
 #include "sockets/iwarp/iwarp_table.h"
@@ -71,13 +73,18 @@ const RealCalls& calls() { return library().calls; }
 
 int poll(pollfd* fds, rsockets::RsSeen* seen, nfds_t count, const timespec* limit,
          const sigset_t* mask) {
+  assert(library().whole);  // without all of it there is no socket of kind kDirect
   const Inside inside;
   return library().poll(fds, seen, count, limit, mask);
 }
 
-bool copy(int from, int to) { return library().alias(from, to) == 0; }
+bool copy(int from, int to) {
+  assert(library().whole);
+  return library().alias(from, to) == 0;
+}
 
 int fcntl(int fd, int command, long value) {
+  assert(library().whole);
   const Inside inside;
   return library().fcntl(fd, command, value);
 }

@@ -5,6 +5,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <cassert>
 #include <cerrno>
 #include <cstddef>
 #include <cstdint>
@@ -30,6 +31,7 @@ enum class Opening { kOther, kShort, kMpa };
 
 // Classifies the first octets of a connection. kShort: `needed` octets tell more.
 Opening read_opening(std::span<const std::uint8_t> in, std::size_t& needed) {
+  assert(!in.empty());
   const std::size_t compared = in.size() < kMpaKeyBytes ? in.size() : kMpaKeyBytes;
   if (std::memcmp(in.data(), kMpaKey, compared) != 0) return Opening::kOther;
   needed = kMpaHeader;
@@ -37,6 +39,7 @@ Opening read_opening(std::span<const std::uint8_t> in, std::size_t& needed) {
   const std::size_t length = std::size_t{in[18]} << 8U | in[19];
   if (length > kMpaPrivateMax) return Opening::kOther;
   needed = kMpaHeader + length;
+  assert(needed <= kMpaHeader + kMpaPrivateMax);
   return in.size() < needed ? Opening::kShort : Opening::kMpa;
 }
 
@@ -66,6 +69,7 @@ void await_question(int fd) {
 
 // It is readable, and a read comes back, when there is so much.
 void ask_for_at_least(int fd, std::size_t octets) {
+  assert(octets != 0 && octets <= kMpaHeader + kMpaPrivateMax);
   const int low = static_cast<int>(octets);
   real().setsockopt(fd, SOL_SOCKET, SO_RCVLOWAT, &low, sizeof low);
 }
@@ -164,7 +168,8 @@ bool await_opening(int fd, bool wait) {
       come = false;
     }
   }
-  --conn.awaiting;
+  [[maybe_unused]] const int before = conn.awaiting.fetch_sub(1);
+  assert(before > 0);
   return come;
 }
 

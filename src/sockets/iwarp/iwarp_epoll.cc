@@ -1,6 +1,7 @@
 #include "sockets/iwarp/iwarp_epoll.h"
 
 #include <algorithm>
+#include <cassert>
 #include <cerrno>
 #include <ctime>
 #include <utility>
@@ -31,6 +32,7 @@ struct Polled {
     }
   }
   int run(const timespec* limit, const sigset_t* mask) {
+    assert(fds.size() == seen.size() && fds.size() == versions.size());
     return direct::poll(fds.data(), seen.data(), fds.size(), limit, mask);
   }
 };
@@ -44,6 +46,7 @@ std::vector<std::pair<int, std::uint64_t>> undecided_at(int epoll) {
     if (table::kind_of(fd) != Kind::kUndecided) continue;
     const Conn* conn = table::conn_of(fd);
     if (conn == nullptr) continue;
+    assert(conn->watcher_count >= 0 && conn->watcher_count <= Conn::kWatchers);
     for (int i = 0; i < conn->watcher_count; ++i) {
       if (conn->watchers[i].epoll == epoll) {
         out.emplace_back(fd, conn->watchers[i].event.data.u64);
@@ -71,6 +74,7 @@ int tell(Instance& instance, const Polled& polled, epoll_event* events, int most
     events[told].events = ready;
     events[told++].data = one->event.data;
   }
+  assert(told <= most);
   // Those behind the last one come first the next time.
   if (told == most && instance.members.size() > 1) {
     std::rotate(instance.members.begin(), instance.members.begin() + 1, instance.members.end());
@@ -152,6 +156,7 @@ class Turn {
     }
     for (nfds_t i = 0; i < count_; ++i) asked_[i].revents = all_.fds[i].revents;
     for (const Part& one : parts_) {
+      assert(one.at < count_ && one.first <= one.last && one.last <= all_.fds.size());
       for (std::size_t i = one.first; i < one.last; ++i) {
         if ((all_.fds[i].revents & ~POLLNVAL) == 0) continue;
         asked_[one.at].revents |= asked_[one.at].events & (POLLIN | POLLRDNORM);

@@ -3,6 +3,7 @@
 #include <fcntl.h>
 #include <sys/eventfd.h>
 
+#include <cassert>
 #include <cerrno>
 #include <map>
 
@@ -22,6 +23,7 @@ InstancePtr make(int epoll) WEFT_REQUIRES(table::mutex()) {
   const int wakeup_fd = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
   made->wakeup_fd = wakeup_fd < 0 ? -1 : table::move_high(wakeup_fd);
   if (made->wakeup_fd < 0) return nullptr;
+  assert(find(epoll) == nullptr);
   epoll_event event{};
   event.events = EPOLLIN;
   event.data.u64 = kWakeupData;
@@ -34,6 +36,7 @@ InstancePtr make(int epoll) WEFT_REQUIRES(table::mutex()) {
 }  // namespace
 
 void Instance::change() {
+  assert(wakeup_fd >= 0 && sleeping >= 0);
   ++changes;
   behind = sleeping;
   if (raised) return;
@@ -49,11 +52,15 @@ void Instance::lower() {
 }
 
 InstancePtr find(int epoll) {
+  assert(table::locked_here());
   const auto at = g_instances->find(epoll);
   return at == g_instances->end() ? nullptr : at->second;
 }
 
-std::uint64_t next_version() { return ++g_versions; }
+std::uint64_t next_version() {
+  assert(table::locked_here());
+  return ++g_versions;
+}
 
 int control(int epoll, int operation, int fd, epoll_event* event) {
   if (event == nullptr && operation != EPOLL_CTL_DEL) return fail_with(EFAULT);
@@ -103,6 +110,7 @@ void copy(int from, int to) {
 }
 
 void moved(int from, int to) {
+  assert(table::locked_here() && from != to);
   for (const auto& [number, instance] : *g_instances) {
     if (instance->wakeup_fd == from) instance->wakeup_fd = to;
   }

@@ -7,6 +7,7 @@
 #include <sys/epoll.h>
 
 #include <atomic>
+#include <cassert>
 #include <cstdint>
 #include <memory>
 #include <vector>
@@ -51,8 +52,10 @@ struct Instance {
   void change();
   // A sleeper has come back, with the list of `then`.
   void came_back(std::uint64_t then) {
+    assert(sleeping > 0 && (then == changes || behind > 0));
     --sleeping;
     if (then != changes) --behind;
+    assert(behind <= sleeping);
     lower();
   }
   void lower();

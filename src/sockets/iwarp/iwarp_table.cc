@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cassert>
 #include <cerrno>
 #include <climits>
 #include <new>
@@ -32,6 +33,7 @@ Conn* g_free = nullptr;
 
 // The last reference is gone, and no call runs.
 void clean(Conn* conn) {
+  assert(conn->live && conn->refs == 0);
   conn->watcher_count = 0;
   conn->watchers_lost = conn->mark_read = conn->marked = false;
   conn->partly = conn->deciding = conn->live = false;
@@ -40,7 +42,9 @@ void clean(Conn* conn) {
 }
 
 void drop(Conn* conn) {
-  if (conn == nullptr || --conn->refs > 0) return;
+  if (conn == nullptr) return;
+  assert(conn->refs > 0);
+  if (--conn->refs > 0) return;
   // Late users may still raise and lower `users`. The one that brings it to zero cleans up.
   if (conn->users.load() == 0) clean(conn);
 }
@@ -48,7 +52,10 @@ void drop(Conn* conn) {
 }  // namespace
 
 Inside::Inside() { ++t_inside; }
-Inside::~Inside() { --t_inside; }
+Inside::~Inside() {
+  assert(t_inside > 0);
+  --t_inside;
+}
 bool Inside::here() { return t_inside > 0; }
 
 Use::Use(int fd) {
@@ -65,7 +72,9 @@ Use::Use(int fd) {
 
 Use::~Use() {
   if (conn_ == nullptr) return;
-  if (conn_->users.fetch_sub(1) != 1) return;
+  const int before = conn_->users.fetch_sub(1);
+  assert(before > 0);
+  if (before != 1) return;
   const table::Lock lock;
   if (conn_->refs == 0 && conn_->users.load() == 0 && conn_->live) clean(conn_);
 }
@@ -78,6 +87,7 @@ void Mutex::lock() {
 }
 
 void Mutex::unlock() {
+  assert(t_locked > 0);
   --t_locked;
   mutex_.unlock();
 }
@@ -86,6 +96,8 @@ Mutex& mutex() {
   static Mutex the;
   return the;
 }
+
+bool locked_here() { return t_locked > 0; }
 
 Kind kind_of(int fd) {
   Slot* slot = g_slots.find(fd);
@@ -108,6 +120,7 @@ void turned() {
 void put(int fd, Kind kind, Conn* conn) {
   Slot* slot = g_slots.make(fd);
   if (slot == nullptr) return;
+  assert(locked_here() && (conn == nullptr || conn->live));
   if (conn != nullptr) ++conn->refs;
   Conn* before = slot->conn.exchange(conn);
   slot->kind.store(kind, std::memory_order_release);
@@ -135,13 +148,16 @@ void forget(int fd) {
 }
 
 Conn* make_conn() {
+  assert(locked_here());
   Conn* out = g_free;
   if (out != nullptr) {
     g_free = out->next_free;
   } else {
     out = new (std::nothrow) Conn();
   }
-  if (out != nullptr) out->live = true;
+  if (out == nullptr) return nullptr;
+  assert(!out->live && out->refs == 0 && out->watcher_count == 0);
+  out->live = true;
   return out;
 }
 
@@ -153,6 +169,7 @@ Conn* conn_of(int fd) {
 int highest() { return g_slots.end(); }
 
 void settle_plain(int fd) {
+  assert(locked_here());
   const Conn* conn = conn_of(fd);
   for (int i = 0; conn != nullptr && conn->refs > 1 && i < highest(); ++i) {
     if (i != fd && conn_of(i) == conn) put(i, Kind::kOther, nullptr);
@@ -161,6 +178,7 @@ void settle_plain(int fd) {
 }
 
 int move_high(int fd) {
+  assert(fd >= 0);
   rlimit limit{};
   getrlimit(RLIMIT_NOFILE, &limit);
   const auto most = static_cast<int>(std::min<rlim_t>(limit.rlim_cur, FdTable<Slot>::kNumbers));

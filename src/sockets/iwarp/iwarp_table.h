@@ -86,6 +86,8 @@ class WEFT_CAPABILITY("mutex") Mutex {
   os::RecursiveMutex mutex_;
 };
 [[nodiscard]] Mutex& mutex();
+// Whether this thread has it: what annotations say, for what the analysis can't follow.
+[[nodiscard]] bool locked_here();
 
 // Holds it for a scope. May be let go and taken again in between.
 class WEFT_SCOPED_CAPABILITY Lock {

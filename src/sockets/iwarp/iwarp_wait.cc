@@ -5,6 +5,7 @@
 #include <sys/select.h>
 
 #include <algorithm>
+#include <cassert>
 
 #include "os/clock.h"
 #include "sockets/checked_waits.h"
@@ -99,6 +100,10 @@ int select_by_poll(int count, Sets sets, std::int64_t limit_ns, const sigset_t* 
   for (nfds_t i = 0; i < used; ++i) {
     const short got = fds[i].revents;
     if ((got & POLLNVAL) != 0) return fail_with(EBADF);
+    // An event was asked for only where there is a set to tell it in.
+    assert((fds[i].events & POLLIN) == 0 || sets.read != nullptr);
+    assert((fds[i].events & POLLOUT) == 0 || sets.write != nullptr);
+    assert((fds[i].events & POLLPRI) == 0 || sets.except != nullptr);
     if ((fds[i].events & POLLIN) != 0 && (got & (POLLIN | POLLHUP | POLLERR)) != 0) {
       FD_SET(fds[i].fd, sets.read);
       ++bits;
@@ -138,6 +143,7 @@ void note_watcher(int epoll, int operation, int fd, const epoll_event* event) {
   Conn* conn = table::conn_of(fd);
   if (conn == nullptr) return;
   int at = 0;
+  assert(conn->watcher_count >= 0 && conn->watcher_count <= Conn::kWatchers);
   while (at < conn->watcher_count && conn->watchers[at].epoll != epoll) ++at;
   if (table::kind_of(fd) == Kind::kUndecided) epolls::g_early = true;
   if (operation == EPOLL_CTL_DEL) {
