@@ -78,6 +78,12 @@ struct Completed {
   bool receive = false;  // meaningful only with success
 };
 
+// A completion that goes to the program with another status (`weft run --faults`).
+struct Injected {
+  int status = 0;       // ibv_wc_status; 0: its own
+  bool breaks = false;  // its queue pair has to go to the error state
+};
+
 // Acknowledgments that a destroy call waits for.
 enum class Owed : std::uint8_t { kCqEvents, kAsyncEvents, kCmEvents };
 
@@ -114,6 +120,8 @@ class Observer {
   // Before the request is posted, and that the last ones were refused.
   virtual void posting(const Posted& request) = 0;
   virtual void not_posted(const void* qp, std::uint32_t count) = 0;
+  // A request has completed with success, and has not been told to the program yet.
+  virtual Injected inject(std::uint32_t qp_number, bool receive) = 0;
   virtual void completed(const Completed& completion) = 0;
   // Before receives are posted to a queue pair, or to a shared receive queue.
   virtual void posting_receive(const void* queue) = 0;

@@ -13,7 +13,7 @@ bool fetch(Cq& cq) {
   if (cq.engine->poll(std::span(&cq.current, 1)) == 0) return false;
   cq.pub.status = wc_status(cq.current.status);
   cq.pub.wr_id = cq.current.wr_id;
-  if (observer != nullptr) observe_completion(cq.current);
+  if (observer != nullptr) observe_completion(cq.current, cq.pub.status);
   return true;
 }
 

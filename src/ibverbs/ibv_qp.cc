@@ -193,6 +193,11 @@ ibv_qp* create_qp_ex(ibv_context* handle, ibv_qp_init_attr_ex* attr) {
   return create(attr->pd, *attr);
 }
 
+void break_qp(std::uint32_t number) {
+  const Pin<Qp> qp(std::static_pointer_cast<Qp>(registry::pin_qp_by_number(number)));
+  if (qp) static_cast<void>(qp->engine->modify(QpState::kError));
+}
+
 ibv_qp_cap qp_caps(const QpCaps& caps) {
   return {caps.max_send_wr, caps.max_recv_wr, caps.max_send_sge, caps.max_recv_sge,
           caps.max_inline_bytes};

@@ -28,12 +28,13 @@ void* load_module() {
 
 __attribute__((constructor)) void start_observing() {
   const char* wanted = std::getenv("WEFT_CHECK");
-  if (wanted == nullptr || std::strcmp(wanted, "on") != 0) return;
+  const bool checked = wanted != nullptr && std::strcmp(wanted, "on") == 0;
+  if (!checked && std::getenv("WEFT_FAULTS_FILE") == nullptr) return;
   void* const module = load_module();
   auto* const open =
       module != nullptr ? reinterpret_cast<check::Observer* (*)()>(dlsym(module, "weft_check_open"))
                         : nullptr;
-  if (open == nullptr) return os::say("weft: WEFT_CHECK=on: %s\n", dlerror());
+  if (open == nullptr) return os::say("weft: libweft-check.so: %s\n", dlerror());
   on_fork_child(stop_observing);
   observer = open();
 }
@@ -115,6 +116,20 @@ check::Posted posted(ibv_qp* handle, const ibv_send_wr& wr) {
 // A context that a child of fork() has from its parent has these functions, too: there nobody
 // observes.
 
+// From the first context that is opened on.
+std::atomic<void (*)(std::uint32_t number)> breaker{nullptr};
+
+// `weft run --faults` lets a completion fail: the queue pair is in the error state then, as with an
+// adapter, and the program sees it from now on.
+void inject(std::uint32_t qp, bool receive, ibv_wc_status& status) {
+  if (observer == nullptr) return;
+  const check::Injected injected = observer->inject(qp, receive);
+  if (injected.status == 0) return;
+  status = static_cast<ibv_wc_status>(injected.status);
+  if (!injected.breaks) return;
+  breaker.load(std::memory_order_relaxed)(qp);
+}
+
 void tell(std::uint32_t qp, std::uint64_t wr_id, ibv_wc_status status, bool receive) {
   if (observer == nullptr) return;
   observer->completed({qp, wr_id, ibv_wc_status_str(status), status == IBV_WC_SUCCESS,
@@ -129,6 +144,8 @@ int observed_poll_cq(ibv_cq* handle, int count, ibv_wc* out) {
   const InCall in("ibv_poll_cq");
   const int got = poll_cq(handle, count, out);
   for (int i = 0; i < got; ++i) {
+    if (out[i].status == IBV_WC_SUCCESS)
+      inject(out[i].qp_num, (out[i].opcode & IBV_WC_RECV) != 0, out[i].status);
     tell(out[i].qp_num, out[i].wr_id, out[i].status, (out[i].opcode & IBV_WC_RECV) != 0);
     if (out[i].status == IBV_WC_SUCCESS && (out[i].wc_flags & IBV_WC_WITH_INV) != 0)
       tell_invalidated(out[i].invalidated_rkey);
@@ -271,15 +288,17 @@ void observe_bind(Qp& qp, const ibv_mw_bind& bind) {
   observer->posting(out);
 }
 
-void observe_completion(const WorkCompletion& completion) {
+void observe_completion(const WorkCompletion& completion, ibv_wc_status& status) {
   const InCall in("ibv_start_poll or ibv_next_poll");
-  tell(completion.qp_num, completion.wr_id, wc_status(completion.status),
-       (wc_opcode(completion.op) & IBV_WC_RECV) != 0);
+  const bool receive = (wc_opcode(completion.op) & IBV_WC_RECV) != 0;
+  if (status == IBV_WC_SUCCESS) inject(completion.qp_num, receive, status);
+  tell(completion.qp_num, completion.wr_id, status, receive);
   if (completion.status == WcStatus::kSuccess && has(completion.flags, WcFlags::kWithInvalidate))
     tell_invalidated(completion.invalidated_rkey);
 }
 
-void observe_operations(ibv_context_ops& ops) {
+void observe_operations(ibv_context_ops& ops, void (*breaks)(std::uint32_t number)) {
+  breaker.store(breaks, std::memory_order_relaxed);
   ops.poll_cq = observed_poll_cq;
   ops.req_notify_cq = observed_req_notify_cq;
   ops.post_srq_recv = observed_post_srq_recv;

@@ -92,9 +92,11 @@ void observe_engine(QpOptions& options, const void* handle);
 void observe_request(Qp& qp, const BuiltRequest& request);
 // That of ibv_bind_mw, before it is posted.
 void observe_bind(Qp& qp, const ibv_mw_bind& bind);
-void observe_completion(const WorkCompletion& completion);
+// `status`: what the program is told, which may become another one.
+void observe_completion(const WorkCompletion& completion, ibv_wc_status& status);
 
-// Puts functions that observe into the table of a context.
-void observe_operations(ibv_context_ops& ops);
+// Puts functions that observe into the table of a context. `break_qp` moves a queue pair to the
+// error state.
+void observe_operations(ibv_context_ops& ops, void (*break_qp)(std::uint32_t number));
 
 }  // namespace weft::ibverbs

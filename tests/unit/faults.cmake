@@ -1,1 +1,1 @@
-weft_add_test(faults_test LABELS unit SOURCES faults_test.cc DEPS weft_faults)
+weft_add_test(faults_test LABELS unit SOURCES faults_file_test.cc faults_test.cc DEPS weft_faults)

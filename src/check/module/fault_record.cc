@@ -9,10 +9,9 @@
 #include <climits>
 #include <cstdlib>
 #include <cstring>
-#include <fstream>
-#include <iterator>
 #include <nlohmann/json.hpp>
 
+#include "check/module/process_name.h"
 #include "os/fd.h"
 #include "os/say.h"
 
@@ -20,19 +19,6 @@ namespace weft::check {
 namespace {
 
 constexpr const char* kVariable = "WEFT_FAULTS_NTH";
-
-std::string rank() {
-  for (const char* name :
-       {"PMIX_RANK", "OMPI_COMM_WORLD_RANK", "PMI_RANK", "SLURM_PROCID", "RANK"}) {
-    if (const char* value = std::getenv(name)) return value;
-  }
-  return {};
-}
-
-std::string command_line() {
-  std::ifstream in("/proc/self/cmdline", std::ios::binary);
-  return {std::istreambuf_iterator<char>(in), {}};
-}
 
 std::string file_name(const std::string& folder) {
   return folder.empty() ? "" : folder + "/" + std::to_string(getpid()) + ".calls";
@@ -95,7 +81,8 @@ std::unique_ptr<FaultRecord> FaultRecord::open(const std::string& folder) {
     return nullptr;
   }
   if (!folder.empty()) watch_crashes(folder);
-  return std::make_unique<FaultRecord>(*plan, faults::identity(rank(), command_line()), folder);
+  return std::make_unique<FaultRecord>(*plan, faults::identity(rank_of_process(), command_line()),
+                                       folder);
 }
 
 FaultRecord::FaultRecord(const faults::Plan& plan, std::string process, const std::string& folder)

@@ -6,6 +6,8 @@
 //   WEFT_CHECK_EXIT=N        the exit status in place of 0 when there were findings of rules E or W
 //   WEFT_CHECK_SUPPRESS=FILE a line each: rule, and a pattern for a function of the program
 //   WEFT_FAULTS_NTH=N        of `weft faults sweep`: the N-th call fails (fault_record.h)
+//   WEFT_FAULTS_FILE=TEXT    of `weft run --faults` (fault_play.h); without WEFT_CHECK=on no
+//   findings
 #include <fnmatch.h>
 #include <unistd.h>
 
@@ -25,6 +27,7 @@
 
 #include "check/catalog.h"
 #include "check/check_rules.h"
+#include "check/module/fault_play.h"
 #include "check/module/fault_record.h"
 #include "check/module/frames.h"
 #include "check/module/output.h"
@@ -88,7 +91,9 @@ class Module final : public Observer {
       : suppressed_(read_suppressions(variable("WEFT_CHECK_SUPPRESS"))),
         output_(variable("WEFT_CHECK_REPORT")),
         exit_status_(std::atoi(variable("WEFT_CHECK_EXIT").c_str())),
+        reports_(variable("WEFT_CHECK") == "on"),
         faults_(FaultRecord::open(variable("WEFT_CHECK_REPORT"))),
+        play_(FaultPlay::open()),
         rules_([this](const Finding& finding) { report(finding); },
                [this](Finding& finding) { place(finding); }) {
     static_cast<void>(look_back());  // the first time may load a library
@@ -98,9 +103,10 @@ class Module final : public Observer {
   int may_fail(const char* call) override {
     if (calls_open++ > 0) return 0;
     outermost = call;
-    if (faults_ == nullptr) return 0;
+    if (faults_ == nullptr && play_ == nullptr) return 0;
     const int before = errno;
-    const int error = count_call(call);
+    int error = faults_ != nullptr ? count_call(call) : 0;
+    if (error == 0 && play_ != nullptr) error = play_call(call);
     errno = before;
     return error;
   }
@@ -108,7 +114,11 @@ class Module final : public Observer {
     if (--calls_open == 0) outermost = nullptr;
   }
   void made(const Made& object) override {
-    with_place([&](Here here) { rules_.made(object, here); });
+    with_place([&](Here here) {
+      rules_.made(object, here);
+      if (play_ != nullptr && object.kind == Kind::kQp)
+        play_->made_qp(object.handle, object.number);
+    });
   }
   void destroyed(const void* handle) override {
     with_place([&](Here here) { rules_.destroyed(handle, here); });
@@ -151,7 +161,10 @@ class Module final : public Observer {
     without_place([&] { rules_.not_posted(qp, count); });
   }
   void emptied(const void* qp) override {
-    place_is_known([&] { rules_.emptied(qp); });
+    place_is_known([&] {
+      rules_.emptied(qp);
+      if (play_ != nullptr) play_->emptied(qp);
+    });
   }
   void posting_receive(const void* queue) override {
     if (waiting_.load(std::memory_order_relaxed)) {
@@ -163,6 +176,12 @@ class Module final : public Observer {
       rules_.late_receive(qp, what, waited_ns);
       waiting_.store(rules_.awaits_receive(), std::memory_order_relaxed);
     });
+  }
+  Injected inject(std::uint32_t qp_number, bool receive) override {
+    Injected out;
+    if (play_ == nullptr) return out;
+    without_place([&] { out = play_->completes(qp_number, receive); });
+    return out;
   }
   void completed(const Completed& completion) override {
     without_place([&] { rules_.completed(completion, {"", 0}); });
@@ -212,6 +231,16 @@ class Module final : public Observer {
       if (!faults_->next(remember(std::move(caller.trace)))) return;
       const int wanted = faults::error_of(call);
       if (faults_->failing(call, wanted, program_frames(look_back().trace, kShown))) error = wanted;
+    });
+    return error;
+  }
+
+  // The same by the rules of a file.
+  int play_call(const char* call) {
+    int error = 0;
+    observe([&] {
+      const os::MutexLock lock(mutex_);
+      error = play_->call(call, [] { return program_frames(look_back().trace, kShown); });
     });
     return error;
   }
@@ -286,6 +315,7 @@ class Module final : public Observer {
     finding.at = remember(std::move(caller.trace));
   }
   void report(const Finding& found) WEFT_NOT_ANALYZED {
+    if (!reports_) return;
     Placed placed{found, {}, {}};
     place(placed.finding);
     // One line of a program is reported once for each rule, however often it runs.
@@ -304,7 +334,9 @@ class Module final : public Observer {
   Output output_;
   const int exit_status_;
   const pid_t process_ = getpid();
+  const bool reports_;                         // what the rules find
   const std::unique_ptr<FaultRecord> faults_;  // null: no sweep
+  const std::unique_ptr<FaultPlay> play_;      // null: no file of faults for this process
   std::atomic<bool> waiting_{false};           // posted receives are of interest
   bool lazy_ = false;
   std::atomic<bool> serious_{false};

@@ -10,6 +10,7 @@
 #include <fstream>
 #include <iterator>
 
+#include "faults/fault_file.h"
 #include "like/known.h"
 #include "weft/common/arguments.h"
 #include "weft/common/message.h"
@@ -180,14 +181,24 @@ void prepend(const char* variable, const std::string& entry) {
   setenv(variable, (empty ? entry : entry + ":" + before).c_str(), 1);
 }
 
+Outcome<void> need_check_library(const std::string& folder) {
+  if (access((folder + "/libweft-check.so").c_str(), R_OK) == 0) return {};
+  return failure(fmt::format(
+      "{}/libweft-check.so is missing. It is built where libdw is (Debian: libdw-dev)", folder));
+}
+
+Outcome<void> set_up_faults(const std::string& file, const std::string& folder) {
+  const auto text = contents_of(file);
+  if (!text) return usage_error(fmt::format("--faults: {}: {}", file, text.error()));
+  const auto faults = faults::parse_faults(*text);
+  if (!faults) return usage_error(fmt::format("--faults: {}:{}", file, faults.error()));
+  setenv("WEFT_FAULTS_FILE", text->c_str(), 1);
+  return need_check_library(folder);
+}
+
 // The program may change its folder, so its variables name absolute paths.
 Outcome<void> set_up_check(const Checking& c, const std::string& folder) {
-  if (access((folder + "/libweft-check.so").c_str(), R_OK) != 0) {
-    return failure(
-        fmt::format("{}/libweft-check.so is missing. It is built where libdw is (Debian: "
-                    "libdw-dev)",
-                    folder));
-  }
+  if (auto there = need_check_library(folder); !there) return there;
   std::error_code error;
   if (!c.report.empty()) {
     std::filesystem::create_directories(c.report, error);

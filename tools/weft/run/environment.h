@@ -42,6 +42,8 @@ struct Prepared {
 // Finds the program, and sets the environment of this process for it. A bad value is reported here:
 // the program would report it only once it opens the device.
 [[nodiscard]] Outcome<Prepared> prepare(const ProgramOptions& options);
+// Has its calls and completions fail by the rules of a file.
+[[nodiscard]] Outcome<void> set_up_faults(const std::string& file, const std::string& folder);
 // Has the program observed.
 [[nodiscard]] Outcome<void> set_up_check(const Checking& options, const std::string& folder);
 

@@ -23,6 +23,7 @@ struct RunOptions {
   std::string rules;
   bool why = false;
   bool check = false;
+  std::string faults;
   Checking checks;
   std::string shake;
 };
@@ -50,6 +51,11 @@ void add_check_options(Arguments& command, RunOptions& o) {
 
 void add_options(Arguments& command, RunOptions& o) {
   add_check_options(command, o);
+  command
+      .add_option("--faults", o.faults,
+                  "Let calls and completions fail, or the program be killed, by the rules of FILE "
+                  "(docs/faults.md)")
+      .type_name("FILE");
   command
       .add_option("--shake", o.shake,
                   "Let the device do what the specifications allow and Weft normally does not do, "
@@ -110,6 +116,9 @@ Outcome<void> set_up(const RunOptions& o, const std::string& folder) {
     std::string why;
     if (!shake::parse_plan(o.shake, why)) return usage_error("--shake: " + why);
     setenv("WEFT_SHAKE", o.shake.c_str(), 1);
+  }
+  if (!o.faults.empty()) {
+    if (auto ready = set_up_faults(o.faults, folder); !ready) return ready;
   }
   return set_up_sockets(o, folder);
 }

@@ -1,0 +1,345 @@
+#include "faults/fault_file.h"
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <charconv>
+#include <csignal>
+#include <utility>
+
+#include "faults/fallible_calls.h"
+
+namespace weft::faults {
+
+namespace {
+
+struct Named {
+  std::string_view name;
+  int value;
+};
+
+// As <infiniband/verbs.h> numbers them. IBV_WC_WR_FLUSH_ERR is not there: it is what becomes of all
+// requests behind one that fails.
+constexpr std::array<std::string_view, 22> kStatuses = {
+    "SUCCESS",          "LOC_LEN_ERR",       "LOC_QP_OP_ERR",     "LOC_EEC_OP_ERR",
+    "LOC_PROT_ERR",     "WR_FLUSH_ERR",      "MW_BIND_ERR",       "BAD_RESP_ERR",
+    "LOC_ACCESS_ERR",   "REM_INV_REQ_ERR",   "REM_ACCESS_ERR",    "REM_OP_ERR",
+    "RETRY_EXC_ERR",    "RNR_RETRY_EXC_ERR", "LOC_RDD_VIOL_ERR",  "REM_INV_RD_REQ_ERR",
+    "REM_ABORT_ERR",    "INV_EECN_ERR",      "INV_EEC_STATE_ERR", "FATAL_ERR",
+    "RESP_TIMEOUT_ERR", "GENERAL_ERR"};
+constexpr std::array<std::string_view, 8> kNotOfQueuePairs = {"SUCCESS",
+                                                              "LOC_EEC_OP_ERR",
+                                                              "WR_FLUSH_ERR",
+                                                              "LOC_RDD_VIOL_ERR",
+                                                              "REM_INV_RD_REQ_ERR",
+                                                              "INV_EECN_ERR",
+                                                              "INV_EEC_STATE_ERR",
+                                                              "?"};
+
+constexpr auto kErrors = std::to_array<Named>({{"ENOMEM", ENOMEM},
+                                               {"EINVAL", EINVAL},
+                                               {"EIO", EIO},
+                                               {"EAGAIN", EAGAIN},
+                                               {"EBUSY", EBUSY},
+                                               {"EPERM", EPERM},
+                                               {"EACCES", EACCES},
+                                               {"EMFILE", EMFILE},
+                                               {"ENODEV", ENODEV},
+                                               {"ENOSYS", ENOSYS},
+                                               {"EOPNOTSUPP", EOPNOTSUPP},
+                                               {"ENOSPC", ENOSPC},
+                                               {"EFAULT", EFAULT},
+                                               {"EADDRINUSE", EADDRINUSE},
+                                               {"EADDRNOTAVAIL", EADDRNOTAVAIL},
+                                               {"ECONNREFUSED", ECONNREFUSED},
+                                               {"ENETUNREACH", ENETUNREACH},
+                                               {"EHOSTUNREACH", EHOSTUNREACH},
+                                               {"ETIMEDOUT", ETIMEDOUT}});
+
+constexpr auto kSignals = std::to_array<Named>({{"SIGKILL", SIGKILL},
+                                                {"SIGTERM", SIGTERM},
+                                                {"SIGINT", SIGINT},
+                                                {"SIGSTOP", SIGSTOP},
+                                                {"SIGABRT", SIGABRT},
+                                                {"SIGSEGV", SIGSEGV}});
+
+template <std::size_t N>
+std::optional<int> value_of(const std::array<Named, N>& names, std::string_view word) {
+  const auto* const found =
+      std::ranges::find_if(names, [&](const Named& one) { return one.name == word; });
+  if (found == names.end()) return std::nullopt;
+  return found->value;
+}
+
+template <std::size_t N>
+std::string list_of(const std::array<Named, N>& names) {
+  std::string out;
+  for (const Named& one : names) out += (out.empty() ? "" : ", ") + std::string(one.name);
+  return out;
+}
+
+std::optional<int> status_of(std::string_view word) {
+  const auto* const found = std::ranges::find(kStatuses, word);
+  if (found == kStatuses.end()) return std::nullopt;
+  if (std::ranges::find(kNotOfQueuePairs, word) != kNotOfQueuePairs.end()) return std::nullopt;
+  return static_cast<int>(found - kStatuses.begin());
+}
+
+std::string list_of_statuses() {
+  std::string out;
+  for (const std::string_view name : kStatuses) {
+    if (status_of(name)) out += (out.empty() ? "" : ", ") + std::string(name);
+  }
+  return out;
+}
+
+template <class Number>
+std::optional<Number> number_of(std::string_view text) {
+  Number value{};
+  const char* const end = text.data() + text.size();
+  const auto [at, error] = std::from_chars(text.data(), end, value);
+  if (error != std::errc{} || at != end) return std::nullopt;
+  return value;
+}
+
+// 1st, 2nd, 3rd, 4th, or the number alone.
+std::optional<std::uint64_t> place_of(std::string_view text) {
+  for (const std::string_view ending : {"st", "nd", "rd", "th"}) {
+    if (text.ends_with(ending)) {
+      text.remove_suffix(ending.size());
+      break;
+    }
+  }
+  const auto number = number_of<std::uint64_t>(text);
+  return number && *number > 0 ? number : std::nullopt;
+}
+
+std::optional<std::chrono::nanoseconds> time_of(std::string_view text) {
+  constexpr struct {
+    std::string_view unit;
+    double ns;
+  } kUnits[] = {{"us", 1e3}, {"ms", 1e6}, {"s", 1e9}};
+  for (const auto& [unit, ns] : kUnits) {
+    if (!text.ends_with(unit)) continue;
+    const auto number = number_of<double>(text.substr(0, text.size() - unit.size()));
+    constexpr double kMostNs = 1e15;  // eleven days
+    if (!number || !(*number >= 0) || *number * ns > kMostNs) return std::nullopt;
+    return std::chrono::nanoseconds(static_cast<std::int64_t>(*number * ns));
+  }
+  return std::nullopt;
+}
+
+// The words of one line, in turn.
+class Line {
+ public:
+  Line(std::string_view text, int number) : text_(text), number_(number) { advance(); }
+
+  [[nodiscard]] int number() const { return number_; }
+  [[nodiscard]] std::string_view word() const { return word_; }
+  [[nodiscard]] bool at_end() const { return word_.empty(); }
+  std::string_view take() {
+    const std::string_view out = word_;
+    advance();
+    return out;
+  }
+  // Takes the word if it is this one.
+  bool take_if(std::string_view word) {
+    if (word_ != word) return false;
+    advance();
+    return true;
+  }
+  [[nodiscard]] tl::unexpected<std::string> wrong(const std::string& legal) const {
+    const std::size_t column = (word_.empty() ? text_.size() : at_) + 1;
+    return tl::unexpected(
+        std::to_string(number_) + ":" + std::to_string(column) + ": " +
+        (word_.empty() ? std::string("the line ends too early") : "'" + std::string(word_) + "'") +
+        ": " + legal);
+  }
+
+ private:
+  void advance() {
+    constexpr std::string_view kBlank = " \t\r";
+    at_ = std::min(text_.find_first_not_of(kBlank, at_ + word_.size()), text_.size());
+    const std::size_t end = std::min(text_.find_first_of(kBlank, at_), text_.size());
+    word_ = text_.substr(at_, end - at_);
+  }
+
+  std::string_view text_;
+  std::string_view word_;
+  std::size_t at_ = 0;
+  int number_;
+};
+
+using Done = tl::expected<void, std::string>;
+
+Done read_place(Line& line, FaultRule& rule) {
+  while (line.take_if("in")) {
+    if (line.take_if("rank")) {
+      if (!number_of<std::uint64_t>(line.word())) return line.wrong("write the number of a rank");
+      rule.rank = line.take();
+    } else if (line.take_if("program")) {
+      if (line.at_end()) return line.wrong("write a pattern for the command line, as *client*");
+      rule.program = line.take();
+    } else {
+      return line.wrong("write `in rank N` or `in program PATTERN`");
+    }
+  }
+  return {};
+}
+
+Done read_call(Line& line, FaultRule& rule) {
+  std::string call(line.word());
+  if (!call.starts_with("ibv_") && !call.starts_with("rdma_")) call.insert(0, "ibv_");
+  if (error_of(call) == 0)
+    return line.wrong("no such call can fail; `weft faults calls` lists them");
+  rule.call = call;
+  rule.error = error_of(call);
+  line.take();
+  return {};
+}
+
+Done read_completion(Line& line, FaultRule& rule) {
+  rule.effect = line.word() == "send" ? Effect::kCompleteSend : Effect::kCompleteReceive;
+  if (!line.take_if("send") && !line.take_if("receive")) return line.wrong("write send or receive");
+  rule.error = 0;
+  if (line.word() != "on") return {};
+  Line ahead = line;
+  ahead.take();
+  if (!ahead.take_if("qp")) return {};  // `on 3rd`
+  line = ahead;
+  rule.qp = number_of<std::uint64_t>(line.word());
+  if (!rule.qp) return line.wrong("write the number of a queue pair: 0 is the first that is made");
+  line.take();
+  return {};
+}
+
+Done read_effect(Line& line, FaultRule& rule) {
+  if (line.take_if("fail")) return read_call(line, rule);
+  if (line.take_if("complete")) return read_completion(line, rule);
+  if (!line.take_if("kill")) return line.wrong("write fail, complete or kill");
+  rule.effect = Effect::kKill;
+  const auto signal = value_of(kSignals, line.word());
+  if (!signal) return line.wrong("write a signal: " + list_of(kSignals));
+  rule.signal = *signal;
+  line.take();
+  return {};
+}
+
+Done read_after(Line& line, When& when) {
+  if (line.at_end()) return line.wrong("write a time as 2s or 10ms, or the name of a rule");
+  if (const auto time = time_of(line.word())) {
+    when.how = When::How::kAfterTime;
+    when.time = *time;
+  } else {
+    when.how = When::How::kAfterRule;
+    when.rule = line.word();
+  }
+  line.take();
+  return {};
+}
+
+Done read_when(Line& line, When& when) {
+  const std::string_view how = line.word();
+  if (line.take_if("after")) return read_after(line, when);
+  if (how == "with") {
+    line.take();
+    if (!line.word().ends_with('%')) return line.wrong("write a share as 5%");
+    const auto share = number_of<double>(line.word().substr(0, line.word().size() - 1));
+    if (!share || !(*share > 0) || *share > 100) return line.wrong("write a share as 5%, to 100%");
+    when.how = When::How::kShare;
+    when.percent = *share;
+    line.take();
+    return {};
+  }
+  if (how != "on" && how != "from" && how != "every") {
+    return line.wrong("write when: on 3rd, from 3rd, every 1000, with 5%, after 2s, after NAME");
+  }
+  line.take();
+  const auto count = place_of(line.word());
+  if (!count) return line.wrong("write a number from 1, as 3rd or 1000");
+  when.how = how == "on" ? When::How::kOn : how == "from" ? When::How::kFrom : When::How::kEvery;
+  when.count = *count;
+  line.take();
+  return {};
+}
+
+Done read_error(Line& line, FaultRule& rule) {
+  if (rule.effect == Effect::kKill) return {};
+  if (!line.take_if("with")) {
+    if (rule.effect == Effect::kFail) return {};  // its usual error
+    return line.wrong("write with what it completes: with RETRY_EXC_ERR");
+  }
+  const bool call = rule.effect == Effect::kFail;
+  const auto error = call ? value_of(kErrors, line.word()) : status_of(line.word());
+  if (!error) {
+    return line.wrong(call ? "write an errno: " + list_of(kErrors)
+                           : "write a status: " + list_of_statuses());
+  }
+  rule.error = *error;
+  line.take();
+  return {};
+}
+
+tl::expected<FaultRule, std::string> read_rule(Line& line) {
+  FaultRule rule;
+  rule.line = line.number();
+  for (Done (*const read)(Line&, FaultRule&) : {read_place, read_effect}) {
+    if (auto done = read(line, rule); !done) return tl::unexpected(done.error());
+  }
+  if (rule.effect == Effect::kKill && line.word() != "after")
+    return line.wrong("write when: after 2s, after NAME");
+  if (auto done = read_when(line, rule.when); !done) return tl::unexpected(done.error());
+  if (auto done = read_error(line, rule); !done) return tl::unexpected(done.error());
+  if (line.take_if("as")) {
+    if (line.at_end() || time_of(line.word())) return line.wrong("write a name that is no time");
+    rule.name = line.take();
+  }
+  if (!line.at_end()) return line.wrong("the rule is complete; each has a line of its own");
+  return rule;
+}
+
+Done check_names(const FaultFile& file) {
+  for (const FaultRule& rule : file.rules) {
+    if (rule.when.how != When::How::kAfterRule) continue;
+    const bool known = std::ranges::any_of(
+        file.rules, [&](const FaultRule& other) { return other.name == rule.when.rule; });
+    if (!known) {
+      return tl::unexpected(std::to_string(rule.line) + ": after " + rule.when.rule +
+                            ": no rule has this name; `as NAME` at its end names a rule");
+    }
+  }
+  return {};
+}
+
+}  // namespace
+
+std::string_view status_name(int status) {
+  const auto at = static_cast<std::size_t>(status);
+  return status >= 0 && at < kStatuses.size() ? kStatuses[at] : "?";
+}
+
+tl::expected<FaultFile, std::string> parse_faults(std::string_view text) {
+  FaultFile out;
+  for (int number = 1; !text.empty(); ++number) {
+    const std::size_t end = std::min(text.find('\n'), text.size());
+    const std::string_view whole = text.substr(0, end);
+    Line line(whole.substr(0, std::min(whole.find('#'), whole.size())), number);
+    text.remove_prefix(std::min(end + 1, text.size()));
+    if (line.at_end()) continue;
+    if (line.take_if("seed")) {
+      const auto seed = number_of<std::uint64_t>(line.word());
+      if (!seed) return line.wrong("write a number");
+      out.seed = *seed;
+      line.take();
+      if (!line.at_end()) return line.wrong("the seed is complete");
+      continue;
+    }
+    auto rule = read_rule(line);
+    if (!rule) return tl::unexpected(rule.error());
+    out.rules.push_back(std::move(*rule));
+  }
+  if (auto done = check_names(out); !done) return tl::unexpected(done.error());
+  return out;
+}
+
+}  // namespace weft::faults

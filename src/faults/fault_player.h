@@ -1,0 +1,71 @@
+// Decides which call, completion or process of one process fails, by the rules of a file. Pure: its
+// user brings the time. One thread at a time.
+//
+// The same run of calls has the same faults: each rule counts what it is about, and chance comes
+// from the seed, the rule and its count.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <unordered_map>
+#include <vector>
+
+#include "faults/fault_file.h"
+
+namespace weft::faults {
+
+// A rule has its effect.
+struct Struck {
+  int line = 0;             // of the file
+  std::uint64_t count = 0;  // the call or completion of this rule, from 1
+  int error = 0;            // errno or ibv_wc_status
+};
+
+class FaultPlayer {
+ public:
+  using Time = std::chrono::nanoseconds;  // since the process began
+  // Only the rules that are meant for this process.
+  FaultPlayer(FaultFile file, std::string_view rank, std::string_view command_line);
+
+  [[nodiscard]] bool has_rules() const { return !rules_.empty(); }
+
+  // The program makes this call.
+  [[nodiscard]] std::optional<Struck> call(std::string_view name, Time now);
+  // Queue pairs are counted as they are made.
+  void made_qp(std::uint32_t number);
+  // A completion with success is polled.
+  [[nodiscard]] std::optional<Struck> completes(std::uint32_t qp, bool receive, Time now);
+  // The next signal that this process gets, and when. Nothing: those that are left wait for a
+  // rule, or there are no more.
+  struct Signal {
+    Time due{0};
+    int signal = 0;
+    int line = 0;
+    bool by_rule = false;  // due by another rule's effect, and not by time
+  };
+  [[nodiscard]] std::optional<Signal> next_signal();
+  void signaled(const Signal& signal);
+
+ private:
+  struct Live {
+    FaultRule rule;
+    std::uint64_t count = 0;
+    bool over = false;
+    std::unordered_map<std::uint64_t, std::uint64_t> of_qp;  // counts of its own for each
+  };
+
+  [[nodiscard]] bool strikes(Live& live, std::uint64_t count, Time now);
+  [[nodiscard]] bool by_chance(const Live& live, std::uint64_t count) const;
+  void note(const Live& live, Time now);
+
+  const std::uint64_t seed_;
+  std::vector<Live> rules_;
+  std::unordered_map<std::uint32_t, std::uint64_t> qps_;  // number: place
+  std::uint64_t made_ = 0;
+  std::unordered_map<std::string, Time> named_;  // rules that had their effect, and when first
+};
+
+}  // namespace weft::faults

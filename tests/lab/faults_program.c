@@ -1,0 +1,152 @@
+// A program whose calls and completions `weft run --faults` lets fail.
+// faults_program writes|extended|receives|registers|sleeps
+#include <errno.h>
+#include <unistd.h>
+
+#include "zoo/zoo.h"
+
+enum { kBytes = 4096, kRequests = 6 };
+
+static struct ibv_mr* memory_of(struct rdma_cm_id* id) {
+  struct ibv_mr* mr = ibv_reg_mr(id->pd, aligned_alloc(4096, kBytes), kBytes,
+                                 IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE);
+  must(mr != NULL, "ibv_reg_mr");
+  return mr;
+}
+
+static int post_write(struct rdma_cm_id* id, struct ibv_mr* mr, uint64_t wr_id) {
+  struct ibv_sge sge = {(uintptr_t)mr->addr, 8, mr->lkey};
+  struct ibv_send_wr wr, *bad;
+  memset(&wr, 0, sizeof wr);
+  wr.wr_id = wr_id;
+  wr.opcode = IBV_WR_RDMA_WRITE;
+  wr.sg_list = &sge;
+  wr.num_sge = 1;
+  wr.send_flags = IBV_SEND_SIGNALED;
+  wr.wr.rdma.remote_addr = (uintptr_t)mr->addr + kBytes / 2;
+  wr.wr.rdma.rkey = mr->rkey;
+  return ibv_post_send(id->qp, &wr, &bad);
+}
+
+static void print_state(struct ibv_qp* qp) {
+  struct ibv_qp_attr attr;
+  struct ibv_qp_init_attr init;
+  must(ibv_query_qp(qp, &attr, IBV_QP_STATE, &init) == 0, "ibv_query_qp");
+  printf("state %s\n", attr.qp_state == IBV_QPS_ERR ? "ERR" : "another");
+}
+
+static int writes(void) {
+  struct pair p = connect_pair(16);
+  struct ibv_mr* mr = memory_of(p.client);
+  for (uint64_t i = 1; i <= kRequests; i++) must(post_write(p.client, mr, i) == 0, "ibv_post_send");
+  struct ibv_wc wc;
+  for (int got = 0; got < kRequests;) {
+    if (ibv_poll_cq(p.client->send_cq, 1, &wc) == 0) continue;
+    printf("%d: %s\n", (int)wc.wr_id, ibv_wc_status_str(wc.status));
+    got++;
+  }
+  print_state(p.client->qp);
+  if (post_write(p.client, mr, 7) == 0) {
+    while (ibv_poll_cq(p.client->send_cq, 1, &wc) == 0) {
+    }
+    printf("%d: %s\n", (int)wc.wr_id, ibv_wc_status_str(wc.status));
+  }
+  return 0;
+}
+
+// The same by a CQ of ibv_create_cq_ex.
+static int extended(void) {
+  struct pair p = connect_pair(16);
+  struct ibv_context* device = p.client->verbs;
+  struct ibv_cq_init_attr_ex cq_attr = {.cqe = 16, .wc_flags = IBV_WC_EX_WITH_BYTE_LEN};
+  struct ibv_cq_ex* cq = ibv_create_cq_ex(device, &cq_attr);
+  must(cq != NULL, "ibv_create_cq_ex");
+  rdma_destroy_qp(p.client);
+  struct rdma_cm_id* id;
+  must(rdma_create_id(p.channel, &id, NULL, RDMA_PS_TCP) == 0, "rdma_create_id");
+  struct sockaddr_in at = {.sin_family = AF_INET,
+                           .sin_addr.s_addr = htonl(INADDR_LOOPBACK),
+                           .sin_port = rdma_get_src_port(p.listener)};
+  must(rdma_resolve_addr(id, NULL, (struct sockaddr*)&at, 5000) == 0, "rdma_resolve_addr");
+  struct rdma_cm_event* event;
+  struct rdma_conn_param param;
+  memset(&param, 0, sizeof param);
+  for (int established = 0; established < 2;) {
+    must(rdma_get_cm_event(p.channel, &event) == 0, "rdma_get_cm_event");
+    const enum rdma_cm_event_type type = event->event;
+    struct rdma_cm_id* of = event->id;
+    rdma_ack_cm_event(event);
+    if (type == RDMA_CM_EVENT_ADDR_RESOLVED) {
+      must(rdma_resolve_route(id, 5000) == 0, "rdma_resolve_route");
+    } else if (type == RDMA_CM_EVENT_ROUTE_RESOLVED) {
+      struct ibv_qp_init_attr attr = {.send_cq = ibv_cq_ex_to_cq(cq),
+                                      .recv_cq = ibv_cq_ex_to_cq(cq),
+                                      .qp_type = IBV_QPT_RC,
+                                      .cap = {8, 8, 1, 1, 0}};
+      must(rdma_create_qp(id, p.client->pd, &attr) == 0, "rdma_create_qp");
+      must(rdma_connect(id, &param) == 0, "rdma_connect");
+    } else if (type == RDMA_CM_EVENT_CONNECT_REQUEST) {
+      give_qp(of, 8);
+      must(rdma_accept(of, &param) == 0, "rdma_accept");
+    } else if (type == RDMA_CM_EVENT_ESTABLISHED) {
+      established++;
+    }
+  }
+  struct ibv_mr* mr = memory_of(id);
+  for (uint64_t i = 1; i <= 3; i++) must(post_write(id, mr, i) == 0, "ibv_post_send");
+  struct ibv_poll_cq_attr none = {0};
+  for (int got = 0; got < 3;) {
+    if (ibv_start_poll(cq, &none) != 0) continue;
+    printf("%d: %s\n", (int)cq->wr_id, ibv_wc_status_str(cq->status));
+    ibv_end_poll(cq);
+    got++;
+  }
+  print_state(id->qp);
+  return 0;
+}
+
+static int receives(void) {
+  struct pair p = connect_pair(16);
+  struct ibv_mr* to = memory_of(p.server);
+  struct ibv_mr* from = memory_of(p.client);
+  struct ibv_sge sge = {(uintptr_t)to->addr, 64, to->lkey};
+  for (uint64_t i = 1; i <= 4; i++) {
+    struct ibv_recv_wr wr = {.wr_id = i, .sg_list = &sge, .num_sge = 1}, *bad;
+    must(ibv_post_recv(p.server->qp, &wr, &bad) == 0, "ibv_post_recv");
+  }
+  struct ibv_sge out = {(uintptr_t)from->addr, 8, from->lkey};
+  for (int i = 0; i < 4; i++) {
+    struct ibv_send_wr wr = {.sg_list = &out, .num_sge = 1, .opcode = IBV_WR_SEND}, *bad;
+    must(ibv_post_send(p.client->qp, &wr, &bad) == 0, "ibv_post_send");
+  }
+  for (int got = 0; got < 4;) {
+    struct ibv_wc wc;
+    if (ibv_poll_cq(p.server->recv_cq, 1, &wc) == 0) continue;
+    printf("%d: %s\n", (int)wc.wr_id, ibv_wc_status_str(wc.status));
+    got++;
+  }
+  print_state(p.server->qp);
+  return 0;
+}
+
+// Which of a hundred registrations fail.
+static int registers(void) {
+  struct ibv_pd* pd = ibv_alloc_pd(open_first());
+  static char memory[kBytes];
+  for (int i = 1; i <= 100; i++) {
+    if (ibv_reg_mr(pd, memory, kBytes, 0) == NULL) printf("%d %s\n", i, strerrorname_np(errno));
+  }
+  return 0;
+}
+
+int main(int argc, char** argv) {
+  const char* what = argc > 1 ? argv[1] : "";
+  setvbuf(stdout, NULL, _IOLBF, 0);
+  if (strcmp(what, "writes") == 0) return writes();
+  if (strcmp(what, "extended") == 0) return extended();
+  if (strcmp(what, "receives") == 0) return receives();
+  if (strcmp(what, "registers") == 0) return registers();
+  open_first();
+  sleep(20);
+  return 0;
+}

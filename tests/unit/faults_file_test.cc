@@ -1,0 +1,176 @@
+// Files of faults: how they are read, and which calls and completions they let fail.
+#include <gtest/gtest.h>
+
+#include <cerrno>
+#include <csignal>
+
+#include "faults/fault_file.h"
+#include "faults/fault_player.h"
+
+namespace weft::faults {
+namespace {
+
+using namespace std::chrono_literals;
+
+FaultPlayer player_of(std::string_view text, std::string_view rank = "",
+                      std::string_view line = "program -x") {
+  auto file = parse_faults(text);
+  EXPECT_TRUE(file) << file.error();
+  return {std::move(*file), rank, line};
+}
+
+// The calls of `count` that fail, from 1.
+std::vector<int> failing(FaultPlayer& player, int count, std::string_view call = "ibv_reg_mr",
+                         FaultPlayer::Time now = 0s) {
+  std::vector<int> out;
+  for (int i = 1; i <= count; ++i) {
+    if (player.call(call, now)) out.push_back(i);
+  }
+  return out;
+}
+
+constexpr int kRetryExceeded = 12, kGeneral = 21;
+
+TEST(FaultFile, ARuleIsReadInAllItsParts) {
+  const auto file = parse_faults(
+      "seed 7  # of chance\n\n"
+      "in rank 3 in program *bw* complete send on qp 2 every 1000 with RETRY_EXC_ERR as lost\n"
+      "fail rdma_connect after 1.5ms with ECONNREFUSED\n"
+      "kill SIGSTOP after lost");
+  ASSERT_TRUE(file) << file.error();
+  EXPECT_EQ(file->seed, 7U);
+  ASSERT_EQ(file->rules.size(), 3U);
+  const FaultRule& first = file->rules[0];
+  EXPECT_EQ(first.line, 3);
+  EXPECT_EQ(first.rank, "3");
+  EXPECT_EQ(first.program, "*bw*");
+  EXPECT_EQ(first.effect, Effect::kCompleteSend);
+  EXPECT_EQ(first.qp, 2U);
+  EXPECT_EQ(first.when, (When{When::How::kEvery, 1000, 0, 0s, ""}));
+  EXPECT_EQ(first.error, kRetryExceeded);
+  EXPECT_EQ(first.name, "lost");
+  EXPECT_EQ(file->rules[1].call, "rdma_connect");
+  EXPECT_EQ(file->rules[1].error, ECONNREFUSED);
+  EXPECT_EQ(file->rules[1].when.time, 1500us);
+  EXPECT_EQ(file->rules[2].signal, SIGSTOP);
+  EXPECT_EQ(file->rules[2].when.rule, "lost");
+}
+
+TEST(FaultFile, ACallHasItsUsualErrorWhereNoneIsGiven) {
+  const auto file = parse_faults("fail create_comp_channel on 1st\nfail ibv_reg_mr from 2");
+  ASSERT_TRUE(file) << file.error();
+  EXPECT_EQ(file->rules[0].error, EMFILE);
+  EXPECT_EQ(file->rules[1].error, ENOMEM);
+}
+
+TEST(FaultFile, MistakesNameThePlaceAndSayWhatIsLegal) {
+  for (const auto& [text, words] :
+       {std::pair("\n  fial reg_mr on 1st", "2:3: 'fial': write fail, complete or kill"),
+        std::pair("fail", "1:5: the line ends too early"),
+        std::pair("in host h1 fail reg_mr on 1st", "1:4: 'host': write `in rank N`"),
+        std::pair("fail dealloc_pd on 1st", "1:6: 'dealloc_pd': no such call"),
+        std::pair("fail reg_mr with 101%", "a share as 5%"),
+        std::pair("fail reg_mr with 0%", "a share as 5%"),
+        std::pair("fail reg_mr with nan%", "a share as 5%"),
+        std::pair("fail reg_mr after 2h", "after 2h: no rule has this name"),
+        std::pair("complete send on qp x on 1st with FATAL_ERR", "'x': write the number"),
+        std::pair("complete send on 1st with WR_FLUSH_ERR", "'WR_FLUSH_ERR': write a status"),
+        std::pair("kill SIGFOO after 1s", "'SIGFOO': write a signal: SIGKILL"),
+        std::pair("fail reg_mr on 1st as", "write a name"),
+        std::pair("fail reg_mr on 1st as 2s", "'2s': write a name that is no time"),
+        std::pair("seed x", "'x': write a number")}) {
+    const auto file = parse_faults(text);
+    ASSERT_FALSE(file) << text;
+    EXPECT_NE(file.error().find(words), std::string::npos) << text << ": " << file.error();
+  }
+}
+
+TEST(FaultPlayer, CallsFailAsCounted) {
+  auto on = player_of("fail reg_mr on 3rd");
+  EXPECT_EQ(failing(on, 9), (std::vector{3}));
+  auto from = player_of("fail reg_mr from 8th");
+  EXPECT_EQ(failing(from, 10), (std::vector{8, 9, 10}));
+  auto every = player_of("fail reg_mr every 4");
+  EXPECT_EQ(failing(every, 9), (std::vector{4, 8}));
+  auto other = player_of("fail alloc_pd every 1");
+  EXPECT_TRUE(failing(other, 9).empty());
+}
+
+TEST(FaultPlayer, TheFirstRuleCountsWhereTwoMean) {
+  auto player = player_of("fail reg_mr on 2nd with EPERM\nfail reg_mr every 2 with EINVAL");
+  EXPECT_FALSE(player.call("ibv_reg_mr", 0s));
+  EXPECT_EQ(player.call("ibv_reg_mr", 0s)->error, EPERM);
+  EXPECT_FALSE(player.call("ibv_reg_mr", 0s));
+  EXPECT_EQ(player.call("ibv_reg_mr", 0s)->error, EINVAL);
+}
+
+TEST(FaultPlayer, ChanceIsTheSameForASeed) {
+  auto one = player_of("seed 1\nfail reg_mr with 5%");
+  auto again = player_of("seed 1\nfail reg_mr with 5%");
+  auto two = player_of("seed 2\nfail reg_mr with 5%");
+  const auto drawn = failing(one, 10'000);
+  EXPECT_EQ(failing(again, 10'000), drawn);
+  EXPECT_NE(failing(two, 10'000), drawn);
+  EXPECT_GT(drawn.size(), 400U);
+  EXPECT_LT(drawn.size(), 600U);
+}
+
+TEST(FaultPlayer, TimeAndOtherRulesAreWaitedFor) {
+  auto player = player_of("fail reg_mr after 2s as first\nfail alloc_pd after first");
+  EXPECT_TRUE(failing(player, 3, "ibv_reg_mr", 1s).empty());
+  EXPECT_TRUE(failing(player, 3, "ibv_alloc_pd", 3s).empty());
+  EXPECT_EQ(failing(player, 3, "ibv_reg_mr", 3s), (std::vector{1}));
+  EXPECT_EQ(failing(player, 3, "ibv_alloc_pd", 3s), (std::vector{1}));
+}
+
+TEST(FaultPlayer, CompletionsAreCountedForEachQueuePairAndKind) {
+  auto player = player_of("complete send on qp 1 on 2nd with GENERAL_ERR");
+  player.made_qp(70);
+  player.made_qp(90);
+  for (int i = 0; i < 4; ++i) EXPECT_FALSE(player.completes(70, false, 0s));
+  EXPECT_FALSE(player.completes(90, true, 0s)) << "a receive";
+  EXPECT_FALSE(player.completes(90, false, 0s));
+  const auto struck = player.completes(90, false, 0s);
+  ASSERT_TRUE(struck);
+  EXPECT_EQ(struck->error, kGeneral);
+  EXPECT_EQ(struck->count, 2U);
+  EXPECT_FALSE(player.completes(11, false, 0s)) << "nobody has made it";
+  // A number that is used again is another queue pair.
+  player.made_qp(90);
+  for (int i = 0; i < 4; ++i) EXPECT_FALSE(player.completes(90, false, 0s));
+}
+
+TEST(FaultPlayer, RulesAreForTheirProcessesOnly) {
+  EXPECT_TRUE(player_of("in rank 3 fail reg_mr on 1st", "3").has_rules());
+  EXPECT_FALSE(player_of("in rank 3 fail reg_mr on 1st", "4").has_rules());
+  EXPECT_FALSE(player_of("in rank 3 fail reg_mr on 1st", "").has_rules());
+  EXPECT_TRUE(player_of("in program *-x* fail reg_mr on 1st").has_rules());
+  EXPECT_FALSE(player_of("in program *-y* fail reg_mr on 1st").has_rules());
+}
+
+TEST(FaultPlayer, SignalsComeInTheOrderOfTheirTimes) {
+  auto player = player_of(
+      "kill SIGTERM after 5s\nkill SIGINT after 2s\nkill SIGKILL after x\n"
+      "fail reg_mr on 1st as x");
+  auto next = player.next_signal();
+  ASSERT_TRUE(next);
+  EXPECT_EQ(next->signal, SIGINT);
+  EXPECT_EQ(next->due, 2s);
+  EXPECT_FALSE(next->by_rule);
+  static_cast<void>(player.call("ibv_reg_mr", 1s));
+  next = player.next_signal();
+  EXPECT_EQ(next->signal, SIGKILL);
+  EXPECT_TRUE(next->by_rule);
+  for (int left = 3; left > 0; --left) player.signaled(*player.next_signal());
+  EXPECT_FALSE(player.next_signal());
+}
+
+TEST(FaultFile, StatusesHaveTheNamesOfVerbs) {
+  EXPECT_EQ(status_name(kRetryExceeded), "RETRY_EXC_ERR");
+  EXPECT_EQ(status_name(kGeneral), "GENERAL_ERR");
+  EXPECT_EQ(status_name(22), "?");
+  EXPECT_EQ(status_name(-1), "?");
+}
+
+}  // namespace
+}  // namespace weft::faults
