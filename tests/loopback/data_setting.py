@@ -117,10 +117,11 @@ class Cutter:
                 return
             its = socket.create_connection(("127.0.0.1", self.target))
             limit = self.limits.pop(0) if self.limits else None
+            cut = threading.Lock()  # held once the connection is cut, by either direction
             for a, b in ((ours, its), (its, ours)):
-                threading.Thread(target=self.forward, args=(a, b, limit), daemon=True).start()
+                threading.Thread(target=self.forward, args=(a, b, limit, cut), daemon=True).start()
 
-    def forward(self, a, b, limit):
+    def forward(self, a, b, limit, cut):
         done = 0
         try:
             while data := a.recv(1 << 16):
@@ -128,7 +129,7 @@ class Cutter:
                 done += len(data)
                 self.octets += len(data)
                 if limit is not None and done > limit:
-                    self.cuts += 1
+                    self.cuts += cut.acquire(blocking=False)
                     break
         except OSError:
             pass

@@ -11,6 +11,8 @@ if(TARGET weft_files)
             "${CMAKE_CURRENT_LIST_DIR}/files_pages_test.cc"
             "${CMAKE_CURRENT_LIST_DIR}/files_peer_user_test.cc"
             "${CMAKE_CURRENT_LIST_DIR}/files_protocol_test.cc"
+            "${CMAKE_CURRENT_LIST_DIR}/files_session_memory_test.cc"
+            "${CMAKE_CURRENT_LIST_DIR}/files_session_test.cc"
             "${CMAKE_CURRENT_LIST_DIR}/files_unflushed_test.cc"
     DEPS weft_mount weft_files)
 endif()

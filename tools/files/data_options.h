@@ -7,7 +7,7 @@
 
 #include "files/client/fetch.h"
 #include "files/data_places.h"
-#include "files/server/data_session.h"
+#include "files/server/server_shared.h"
 
 namespace weft::data {
 

@@ -6,7 +6,7 @@
 #include <optional>
 #include <string>
 
-#include "files/server/data_session.h"
+#include "files/server/server_shared.h"
 #include "weft/common/where.h"
 
 namespace weft::data {

@@ -1,7 +1,7 @@
 // Running a data server as a program: signals, and what is said at the start and the end.
 #pragma once
 
-#include "files/server/data_session.h"
+#include "files/server/server_shared.h"
 
 namespace weft::data {
 

@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "files/data_places.h"
-#include "files/server/data_session.h"
+#include "files/server/server_shared.h"
 #include "files/video/player.h"
 #include "files/video/screen.h"
 

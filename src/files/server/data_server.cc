@@ -12,6 +12,7 @@
 #include <cstring>
 #include <string_view>
 
+#include "files/protocol/token_proof.h"
 #include "os/calling_host.h"
 #include "os/say.h"
 
@@ -19,7 +20,7 @@ namespace weft::files {
 namespace {
 
 constexpr unsigned kDiskDepth = 512;
-constexpr std::size_t kBackgroundThreads = 32;  // of many sessions: each has kMaxLaters at a time
+constexpr std::size_t kBackgroundThreads = 32;  // of many sessions: each has Laters::kMostRunning
 constexpr std::size_t kDisposalThreads = 2;
 constexpr std::uint32_t kPieceBytes = 256U << 10U;
 constexpr int kBacklog = 256;

@@ -24,6 +24,7 @@ Outcome<std::unique_ptr<Port>> Port::create(ibv_context* verbs, std::uint64_t st
     auto memory = Registered::create(port->pd_, bytes, IBV_ACCESS_LOCAL_WRITE);
     if (!memory) return tl::unexpected(memory.error());
     area->memory = std::move(*memory);
+    area->octets = {area->memory.data(), area->memory.size()};
     area->heap = std::make_unique<BlockHeap>(bytes);
   }
   return port;

@@ -8,6 +8,7 @@
 #pragma once
 
 #include <memory>
+#include <span>
 
 #include "base/block_heap.h"
 #include "files/protocol/registered.h"
@@ -28,6 +29,7 @@ class Port {
   // An area and who has which part of it.
   struct Area {
     Registered memory;
+    std::span<std::uint8_t> octets;  // all of it
     std::unique_ptr<BlockHeap> heap;
     std::uint64_t held_bytes = 0;
   };

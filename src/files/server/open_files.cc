@@ -1,0 +1,61 @@
+#include "files/server/open_files.h"
+
+#include <sys/stat.h>
+
+#include <cassert>
+#include <utility>
+
+#include "files/protocol/file_attributes.h"
+
+namespace weft::files {
+namespace {
+
+// The last descriptor of a file without a name frees its room.
+class Disposal final : public Background::Job {
+ public:
+  explicit Disposal(std::unique_ptr<OpenFile> file) : file_(std::move(file)) {}
+  void work() noexcept override { file_.reset(); }
+  void done() override {}
+
+ private:
+  std::unique_ptr<OpenFile> file_;
+};
+
+void dispose(Background& background, OpenFile* file) {
+  struct stat s {};
+  std::unique_ptr<OpenFile> last(file);
+  if (fstat(file->get(), &s) != 0 || s.st_nlink != 0 || bytes_on_disk(s) <= kMuchBytes) return;
+  background.run(std::make_unique<Disposal>(std::move(last)));
+}
+
+}  // namespace
+
+bool takes_much(int fd) {
+  struct stat s {};
+  return fstat(fd, &s) == 0 && bytes_on_disk(s) > kMuchBytes;
+}
+
+OpenFiles::File OpenFiles::make() const {
+  return {new OpenFile, [&disposal = disposal_](OpenFile* file) { dispose(disposal, file); }};
+}
+
+std::uint64_t OpenFiles::add(File file) {
+  assert(file != nullptr && size() < most_);
+  files_.emplace(next_handle_, std::move(file));
+  return next_handle_++;
+}
+
+OpenFiles::File OpenFiles::find(std::uint64_t handle) const {
+  const auto at = files_.find(handle);
+  return at == files_.end() ? nullptr : at->second;
+}
+
+OpenFiles::File OpenFiles::take(std::uint64_t handle) {
+  const auto at = files_.find(handle);
+  if (at == files_.end()) return nullptr;
+  File file = std::move(at->second);
+  files_.erase(at);
+  return file;
+}
+
+}  // namespace weft::files

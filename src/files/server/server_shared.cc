@@ -1,0 +1,29 @@
+#include "files/server/server_shared.h"
+
+#include <sys/random.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+
+namespace weft::files {
+
+std::uint64_t Shared::new_verifier() {
+  std::uint64_t number = 0;
+  static_cast<void>(getrandom(&number, sizeof number, 0));
+  return std::max<std::uint64_t>(number, 1);
+}
+
+void Shared::note_lost_write(int error) {
+  const bool no_room = error == ENOSPC || error == EDQUOT || error == EFBIG;
+  if (!no_room) verifier = new_verifier();
+}
+
+int Shared::flush(int fd) {
+  if (fsync(fd) == 0) return 0;
+  const int error = errno;
+  note_lost_flush();
+  return error;
+}
+
+}  // namespace weft::files
