@@ -198,7 +198,8 @@ class Lab {
   }
   void note_end(unsigned host, int status) {
     if (status != 0 && status_ == 0 && !ends_at_) status_ = status;
-    if (status != 0 || until_ == host) end_soon(SIGTERM);
+    // Once: a command that has been told is in the midst of its end.
+    if (!ends_at_ && (status != 0 || until_ == host)) end_soon(SIGTERM);
   }
   // The other commands are told, and have a moment.
   void end_soon(int signal) {
