@@ -84,6 +84,23 @@ struct Injected {
   bool breaks = false;  // its queue pair has to go to the error state
 };
 
+// An event of rdma_cm in place of one that says success.
+struct InjectedCm {
+  bool is_one = false;
+  int event = 0;  // rdma_cm_event_type
+  int error = 0;  // errno
+};
+
+// The libraries' own side: how the module has something happen that no call asks for. Any thread.
+struct Hands {
+  // Moves a queue pair to the error state.
+  void (*break_qp)(std::uint32_t number) = nullptr;
+  // Breaks its connection.
+  void (*disconnect)(std::uint32_t number) = nullptr;
+  // Queues an asynchronous event (ibv_event_type) of this object; null: of the device.
+  void (*raise)(int event, const void* handle) = nullptr;
+};
+
 // Acknowledgments that a destroy call waits for.
 enum class Owed : std::uint8_t { kCqEvents, kAsyncEvents, kCmEvents };
 
@@ -122,6 +139,8 @@ class Observer {
   virtual void not_posted(const void* qp, std::uint32_t count) = 0;
   // A request has completed with success, and has not been told to the program yet.
   virtual Injected inject(std::uint32_t qp_number, bool receive) = 0;
+  // An event of rdma_cm (rdma_cm_event_type) is fetched.
+  virtual InjectedCm inject_cm(int event) = 0;
   virtual void completed(const Completed& completion) = 0;
   // Before receives are posted to a queue pair, or to a shared receive queue.
   virtual void posting_receive(const void* queue) = 0;

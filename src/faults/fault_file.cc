@@ -54,6 +54,7 @@ constexpr auto kErrors = std::to_array<Named>({{"ENOMEM", ENOMEM},
                                                {"ECONNREFUSED", ECONNREFUSED},
                                                {"ENETUNREACH", ENETUNREACH},
                                                {"EHOSTUNREACH", EHOSTUNREACH},
+                                               {"ECONNRESET", ECONNRESET},
                                                {"ETIMEDOUT", ETIMEDOUT}});
 
 constexpr auto kSignals = std::to_array<Named>({{"SIGKILL", SIGKILL},
@@ -63,6 +64,44 @@ constexpr auto kSignals = std::to_array<Named>({{"SIGKILL", SIGKILL},
                                                 {"SIGABRT", SIGABRT},
                                                 {"SIGSEGV", SIGSEGV}});
 
+// As <infiniband/verbs.h> numbers them.
+struct NamedEvent {
+  std::string_view name;
+  int value;
+  Object object;
+};
+constexpr auto kEvents = std::to_array<NamedEvent>({{"CQ_ERR", 0, Object::kCq},
+                                                    {"QP_FATAL", 1, Object::kQp},
+                                                    {"QP_REQ_ERR", 2, Object::kQp},
+                                                    {"QP_ACCESS_ERR", 3, Object::kQp},
+                                                    {"COMM_EST", 4, Object::kQp},
+                                                    {"SQ_DRAINED", 5, Object::kQp},
+                                                    {"PATH_MIG", 6, Object::kQp},
+                                                    {"PATH_MIG_ERR", 7, Object::kQp},
+                                                    {"DEVICE_FATAL", 8, Object::kDevice},
+                                                    {"PORT_ACTIVE", 9, Object::kDevice},
+                                                    {"PORT_ERR", 10, Object::kDevice},
+                                                    {"LID_CHANGE", 11, Object::kDevice},
+                                                    {"PKEY_CHANGE", 12, Object::kDevice},
+                                                    {"SM_CHANGE", 13, Object::kDevice},
+                                                    {"SRQ_ERR", 14, Object::kSrq},
+                                                    {"SRQ_LIMIT_REACHED", 15, Object::kSrq},
+                                                    {"QP_LAST_WQE_REACHED", 16, Object::kQp},
+                                                    {"CLIENT_REREGISTER", 17, Object::kDevice},
+                                                    {"GID_CHANGE", 18, Object::kDevice}});
+
+// As <rdma/rdma_cma.h> numbers them, with their usual errors.
+struct CmFailure {
+  std::string_view name;
+  int value;
+  int error;
+};
+constexpr auto kCmFailures = std::to_array<CmFailure>({{"ADDR_ERROR", 1, ETIMEDOUT},
+                                                       {"ROUTE_ERROR", 3, ETIMEDOUT},
+                                                       {"CONNECT_ERROR", 6, ECONNRESET},
+                                                       {"UNREACHABLE", 7, ETIMEDOUT},
+                                                       {"REJECTED", 8, ECONNREFUSED}});
+
 template <std::size_t N>
 std::optional<int> value_of(const std::array<Named, N>& names, std::string_view word) {
   const auto* const found =
@@ -71,10 +110,10 @@ std::optional<int> value_of(const std::array<Named, N>& names, std::string_view 
   return found->value;
 }
 
-template <std::size_t N>
-std::string list_of(const std::array<Named, N>& names) {
+template <class One, std::size_t N>
+std::string list_of(const std::array<One, N>& names) {
   std::string out;
-  for (const Named& one : names) out += (out.empty() ? "" : ", ") + std::string(one.name);
+  for (const One& one : names) out += (out.empty() ? "" : ", ") + std::string(one.name);
   return out;
 }
 
@@ -213,17 +252,63 @@ Done read_completion(Line& line, FaultRule& rule) {
   return {};
 }
 
-Done read_effect(Line& line, FaultRule& rule) {
-  if (line.take_if("fail")) return read_call(line, rule);
-  if (line.take_if("complete")) return read_completion(line, rule);
-  if (!line.take_if("kill")) return line.wrong("write fail, complete or kill");
-  rule.effect = Effect::kKill;
-  const auto signal = value_of(kSignals, line.word());
-  if (!signal) return line.wrong("write a signal: " + list_of(kSignals));
-  rule.signal = *signal;
+// `on qp N`, where there is one.
+Done read_object(Line& line, FaultRule& rule, Object wanted) {
+  constexpr std::array<std::string_view, 3> kNames = {"qp", "cq", "srq"};
+  rule.object = wanted;
+  if (wanted == Object::kDevice || !line.take_if("on")) return {};
+  const std::string_view name = kNames[static_cast<std::size_t>(wanted)];
+  if (!line.take_if(name)) return line.wrong("it is an event of a " + std::string(name));
+  const auto place = number_of<std::uint64_t>(line.word());
+  if (!place) return line.wrong("write its number: 0 is the first that is made");
+  rule.place = *place;
   line.take();
   return {};
 }
+
+Done read_event(Line& line, FaultRule& rule) {
+  rule.effect = Effect::kEvent;
+  const auto* const event =
+      std::ranges::find_if(kEvents, [&](const NamedEvent& one) { return one.name == line.word(); });
+  if (event == kEvents.end()) return line.wrong("write an event: " + list_of(kEvents));
+  rule.number = event->value;
+  line.take();
+  return read_object(line, rule, event->object);
+}
+
+Done read_cm(Line& line, FaultRule& rule) {
+  rule.effect = Effect::kCm;
+  const auto* const failure = std::ranges::find_if(
+      kCmFailures, [&](const CmFailure& one) { return one.name == line.word(); });
+  if (failure == kCmFailures.end()) return line.wrong("write an event: " + list_of(kCmFailures));
+  rule.number = failure->value;
+  rule.error = failure->error;
+  line.take();
+  return {};
+}
+
+Done read_kill(Line& line, FaultRule& rule) {
+  rule.effect = Effect::kKill;
+  const auto signal = value_of(kSignals, line.word());
+  if (!signal) return line.wrong("write a signal: " + list_of(kSignals));
+  rule.number = *signal;
+  line.take();
+  return {};
+}
+
+Done read_effect(Line& line, FaultRule& rule) {
+  if (line.take_if("fail")) return read_call(line, rule);
+  if (line.take_if("complete")) return read_completion(line, rule);
+  if (line.take_if("event")) return read_event(line, rule);
+  if (line.take_if("cm")) return read_cm(line, rule);
+  if (line.take_if("kill")) return read_kill(line, rule);
+  if (!line.take_if("disconnect"))
+    return line.wrong("write fail, complete, event, cm, disconnect or kill");
+  rule.effect = Effect::kDisconnect;
+  return read_object(line, rule, Object::kQp);
+}
+
+bool comes_by_itself(Effect effect) { return effect >= Effect::kEvent; }
 
 Done read_after(Line& line, When& when) {
   if (line.at_end()) return line.wrong("write a time as 2s or 10ms, or the name of a rule");
@@ -264,12 +349,12 @@ Done read_when(Line& line, When& when) {
 }
 
 Done read_error(Line& line, FaultRule& rule) {
-  if (rule.effect == Effect::kKill) return {};
+  if (comes_by_itself(rule.effect)) return {};
+  const bool call = rule.effect == Effect::kFail || rule.effect == Effect::kCm;
   if (!line.take_if("with")) {
-    if (rule.effect == Effect::kFail) return {};  // its usual error
+    if (call) return {};  // its usual error
     return line.wrong("write with what it completes: with RETRY_EXC_ERR");
   }
-  const bool call = rule.effect == Effect::kFail;
   const auto error = call ? value_of(kErrors, line.word()) : status_of(line.word());
   if (!error) {
     return line.wrong(call ? "write an errno: " + list_of(kErrors)
@@ -286,7 +371,7 @@ tl::expected<FaultRule, std::string> read_rule(Line& line) {
   for (Done (*const read)(Line&, FaultRule&) : {read_place, read_effect}) {
     if (auto done = read(line, rule); !done) return tl::unexpected(done.error());
   }
-  if (rule.effect == Effect::kKill && line.word() != "after")
+  if (comes_by_itself(rule.effect) && line.word() != "after")
     return line.wrong("write when: after 2s, after NAME");
   if (auto done = read_when(line, rule.when); !done) return tl::unexpected(done.error());
   if (auto done = read_error(line, rule); !done) return tl::unexpected(done.error());
@@ -316,6 +401,18 @@ Done check_names(const FaultFile& file) {
 std::string_view status_name(int status) {
   const auto at = static_cast<std::size_t>(status);
   return status >= 0 && at < kStatuses.size() ? kStatuses[at] : "?";
+}
+
+std::string_view event_name(int event) {
+  const auto* const found =
+      std::ranges::find_if(kEvents, [&](const NamedEvent& one) { return one.value == event; });
+  return found != kEvents.end() ? found->name : "?";
+}
+
+std::string_view cm_event_name(int event) {
+  const auto* const found =
+      std::ranges::find_if(kCmFailures, [&](const CmFailure& one) { return one.value == event; });
+  return found != kCmFailures.end() ? found->name : "?";
 }
 
 tl::expected<FaultFile, std::string> parse_faults(std::string_view text) {

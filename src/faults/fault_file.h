@@ -5,6 +5,9 @@
 //
 //   fail CALL                           a call of libibverbs or librdmacm; with ENOMEM
 //   complete send|receive [on qp N]     a completion as it is polled; with RETRY_EXC_ERR
+//   event NAME [on qp|cq|srq N]         an asynchronous event, with what it says
+//   cm NAME                             an event of rdma_cm in place of the one that went well
+//   disconnect [on qp N]                the connection breaks
 //   kill SIGNAL                         this process
 //
 //   on 3rd | from 3rd | every 1000 | with 5%        of what the effect counts
@@ -23,7 +26,17 @@
 
 namespace weft::faults {
 
-enum class Effect : std::uint8_t { kFail, kCompleteSend, kCompleteReceive, kKill };
+enum class Effect : std::uint8_t {
+  kFail,
+  kCompleteSend,
+  kCompleteReceive,
+  kCm,
+  // These come by themselves, with no call of the program.
+  kEvent,
+  kDisconnect,
+  kKill
+};
+enum class Object : std::uint8_t { kQp, kCq, kSrq, kDevice };
 
 struct When {
   enum class How : std::uint8_t { kOn, kFrom, kEvery, kShare, kAfterTime, kAfterRule };
@@ -42,9 +55,11 @@ struct FaultRule {
   Effect effect{};
   std::string call;                 // kFail
   std::optional<std::uint64_t> qp;  // kComplete...: only of this queue pair, by creation from 0
-  int signal = 0;                   // kKill
+  int number = 0;                   // kKill: the signal; kEvent: ibv_event_type; kCm: rdma_cm's
+  Object object = Object::kDevice;  // kEvent, kDisconnect: the kind, and which, from 0
+  std::uint64_t place = 0;
   When when;
-  int error = 0;  // kFail: an errno; kComplete...: an ibv_wc_status
+  int error = 0;  // kFail, kCm: an errno; kComplete...: an ibv_wc_status
   std::string name;
   bool operator==(const FaultRule&) const = default;
 };
@@ -59,5 +74,8 @@ struct FaultFile {
 
 // Names a completion status, such as RETRY_EXC_ERR; "?" for a number that is none.
 [[nodiscard]] std::string_view status_name(int status);
+// The same for asynchronous events (QP_FATAL), and for events of rdma_cm that say failure.
+[[nodiscard]] std::string_view event_name(int event);
+[[nodiscard]] std::string_view cm_event_name(int event);
 
 }  // namespace weft::faults

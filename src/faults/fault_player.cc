@@ -14,6 +14,15 @@ bool is_meant(const FaultRule& rule, std::string_view rank, const std::string& c
   return rule.program.empty() || fnmatch(rule.program.c_str(), command_line.c_str(), 0) == 0;
 }
 
+// Events of rdma_cm as <rdma/rdma_cma.h> numbers them: which may be there instead of which.
+bool may_become(int event, int other) {
+  constexpr int kAddrResolved = 0, kAddrError = 1, kRouteResolved = 2, kRouteError = 3;
+  constexpr int kConnectResponse = 5, kEstablished = 9;
+  if (other == kAddrError) return event == kAddrResolved;
+  if (other == kRouteError) return event == kRouteResolved;
+  return event == kConnectResponse || event == kEstablished;
+}
+
 // Well mixed bits of a number (the finalizer of SplitMix64).
 std::uint64_t mixed(std::uint64_t value) {
   value += 0x9e3779b97f4a7c15U;
@@ -88,26 +97,40 @@ std::optional<Struck> FaultPlayer::completes(std::uint32_t qp, bool receive, Tim
   return out;
 }
 
-std::optional<FaultPlayer::Signal> FaultPlayer::next_signal() {
-  std::optional<Signal> out;
-  for (const Live& live : rules_) {
-    if (live.rule.effect != Effect::kKill || live.over) continue;
-    const When& when = live.rule.when;
-    Time due = when.time;
-    if (when.how == When::How::kAfterRule) {
-      const auto named = named_.find(when.rule);
-      if (named == named_.end()) continue;
-      due = named->second;
-    }
-    if (!out || due < out->due)
-      out = Signal{due, live.rule.signal, live.rule.line, when.how == When::How::kAfterRule};
+std::optional<FaultPlayer::Replaced> FaultPlayer::fetches(int cm_event, Time now) {
+  std::optional<Replaced> out;
+  for (Live& live : rules_) {
+    if (live.rule.effect != Effect::kCm || !may_become(cm_event, live.rule.number)) continue;
+    ++live.count;
+    if (out || !strikes(live, live.count, now)) continue;
+    note(live, now);
+    out = Replaced{{live.rule.line, live.count, live.rule.error}, live.rule.number};
   }
   return out;
 }
 
-void FaultPlayer::signaled(const Signal& signal) {
+std::optional<FaultPlayer::Action> FaultPlayer::next_action() const {
+  std::optional<Action> out;
+  for (const Live& live : rules_) {
+    if (live.rule.effect < Effect::kEvent || live.over) continue;
+    const When& when = live.rule.when;
+    const bool by_rule = when.how == When::How::kAfterRule;
+    Time due = when.time;
+    if (by_rule) {
+      const auto named = named_.find(when.rule);
+      if (named == named_.end()) continue;
+      due = named->second;
+    }
+    if (!out || due < out->due) out = Action{due, by_rule, live.rule};
+  }
+  return out;
+}
+
+void FaultPlayer::acted(const Action& action) {
   for (Live& live : rules_) {
-    if (live.rule.effect == Effect::kKill && live.rule.line == signal.line) live.over = true;
+    if (live.rule.line != action.rule.line) continue;
+    live.over = true;
+    note(live, action.due);
   }
 }
 

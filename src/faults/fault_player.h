@@ -38,16 +38,22 @@ class FaultPlayer {
   void made_qp(std::uint32_t number);
   // A completion with success is polled.
   [[nodiscard]] std::optional<Struck> completes(std::uint32_t qp, bool receive, Time now);
-  // The next signal that this process gets, and when. Nothing: those that are left wait for a
-  // rule, or there are no more.
-  struct Signal {
-    Time due{0};
-    int signal = 0;
-    int line = 0;
-    bool by_rule = false;  // due by another rule's effect, and not by time
+  // An event of rdma_cm that says success is fetched: another one may take its place.
+  struct Replaced {
+    Struck struck;
+    int event = 0;  // rdma_cm_event_type
   };
-  [[nodiscard]] std::optional<Signal> next_signal();
-  void signaled(const Signal& signal);
+  [[nodiscard]] std::optional<Replaced> fetches(int cm_event, Time now);
+
+  // The next effect that comes by itself, and when. Nothing: those that are left wait for a rule,
+  // or there are no more.
+  struct Action {
+    Time due{0};
+    bool by_rule = false;  // due by another rule's effect, and not by time
+    FaultRule rule;
+  };
+  [[nodiscard]] std::optional<Action> next_action() const;
+  void acted(const Action& action);
 
  private:
   struct Live {

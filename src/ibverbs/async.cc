@@ -1,5 +1,6 @@
 #include "ibverbs/async.h"
 
+#include <atomic>
 #include <cerrno>
 
 #include "ibverbs/errors.h"
@@ -111,6 +112,39 @@ void deliver_async(const AsyncEvent& event) {
         push(*qp->context, qp, out);
       }
   }
+}
+
+namespace {
+
+std::atomic<bool> port_down{false};
+
+template <class T>
+bool raise_of(const void* handle, ibv_async_event& event) {
+  const Pin<T> object = registry::find<T>(handle);
+  if (object) push(*object->context, object, event);
+  return static_cast<bool>(object);
+}
+
+}  // namespace
+
+bool port_is_down() { return port_down.load(std::memory_order_relaxed); }
+
+void raise_async(int event, const void* handle) {
+  ibv_async_event out{};
+  out.event_type = static_cast<ibv_event_type>(event);
+  if (handle != nullptr) {
+    auto* const object = const_cast<void*>(handle);
+    out.element.qp = static_cast<ibv_qp*>(object);  // the same place for a CQ and an SRQ
+    static_cast<void>(raise_of<Qp>(handle, out) || raise_of<Cq>(handle, out) ||
+                      raise_of<Srq>(handle, out));
+    return;
+  }
+  if (event == IBV_EVENT_PORT_ERR || event == IBV_EVENT_PORT_ACTIVE)
+    port_down.store(event == IBV_EVENT_PORT_ERR, std::memory_order_relaxed);
+  out.element.port_num = 1;
+  registry::each_context([&](Context& context) {
+    if (const auto queue = context.async()) queue->push({out, nullptr});
+  });
 }
 
 void settle_async(Context& context, AsyncTarget& target, const void* handle) {

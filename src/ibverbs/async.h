@@ -28,6 +28,12 @@ Pin<T> adapter_of(const std::weak_ptr<Engine>& weak, const void* object) {
 // The engine's sink. Runs on the engine's threads: routes and returns.
 void deliver_async(const AsyncEvent& event);
 
+// Queues an event (ibv_event_type) of this object, or of the device where it is null, that the
+// engine knows nothing of (`weft run --faults`). Any thread.
+void raise_async(int event, const void* handle);
+// The last such event of the port said that it is down.
+[[nodiscard]] bool port_is_down();
+
 // For the destroy calls, while the handle is still in the registry (it has to be, for the
 // acknowledgments): from here on no event of the object is queued; those not yet fetched are
 // dropped; waits until those that were are acknowledged.

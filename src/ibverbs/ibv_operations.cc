@@ -56,7 +56,7 @@ void set_operations(verbs_context& verbs) {
   ops.post_srq_recv = post_srq_recv;
   ops.post_send = post_send;
   ops.post_recv = post_recv;
-  if (observer != nullptr) observe_operations(ops, break_qp);
+  if (observer != nullptr) observe_operations(ops);
   imitate(ops);
 }
 

@@ -198,6 +198,12 @@ void break_qp(std::uint32_t number) {
   if (qp) static_cast<void>(qp->engine->modify(QpState::kError));
 }
 
+void disconnect_qp(std::uint32_t number) {
+  const Pin<Qp> qp(std::static_pointer_cast<Qp>(registry::pin_qp_by_number(number)));
+  if (!qp) return;
+  if (const auto connection = qp->engine->connection()) connection->abort();
+}
+
 ibv_qp_cap qp_caps(const QpCaps& caps) {
   return {caps.max_send_wr, caps.max_recv_wr, caps.max_send_sge, caps.max_recv_sge,
           caps.max_inline_bytes};

@@ -1,43 +1,19 @@
 #include "ibverbs/observed.h"
 
-#include <dlfcn.h>
 #include <weft/limits.h>
 
-#include <cstdlib>
 #include <cstring>
 #include <string>
 
 #include "ibverbs/completion.h"
-#include "ibverbs/fork_child.h"
 #include "ibverbs/post.h"
 #include "os/say.h"
 
 namespace weft::ibverbs {
+
+constinit const check::Hands* hands = nullptr;
+
 namespace {
-
-void stop_observing() { observer = nullptr; }
-
-// libweft-check.so is in the folder of this library.
-void* load_module() {
-  Dl_info self{};
-  if (dladdr(reinterpret_cast<void*>(stop_observing), &self) == 0) return nullptr;
-  std::string path = self.dli_fname;
-  path = path.substr(0, path.rfind('/') + 1) + "libweft-check.so";
-  return dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);
-}
-
-__attribute__((constructor)) void start_observing() {
-  const char* wanted = std::getenv("WEFT_CHECK");
-  const bool checked = wanted != nullptr && std::strcmp(wanted, "on") == 0;
-  if (!checked && std::getenv("WEFT_FAULTS_FILE") == nullptr) return;
-  void* const module = load_module();
-  auto* const open =
-      module != nullptr ? reinterpret_cast<check::Observer* (*)()>(dlsym(module, "weft_check_open"))
-                        : nullptr;
-  if (open == nullptr) return os::say("weft: libweft-check.so: %s\n", dlerror());
-  on_fork_child(stop_observing);
-  observer = open();
-}
 
 // Those of IBV_ACCESS_... that a request needs. Access has the same numbers.
 constexpr unsigned kRights = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE |
@@ -116,9 +92,6 @@ check::Posted posted(ibv_qp* handle, const ibv_send_wr& wr) {
 // A context that a child of fork() has from its parent has these functions, too: there nobody
 // observes.
 
-// From the first context that is opened on.
-std::atomic<void (*)(std::uint32_t number)> breaker{nullptr};
-
 // `weft run --faults` lets a completion fail: the queue pair is in the error state then, as with an
 // adapter, and the program sees it from now on.
 void inject(std::uint32_t qp, bool receive, ibv_wc_status& status) {
@@ -127,7 +100,7 @@ void inject(std::uint32_t qp, bool receive, ibv_wc_status& status) {
   if (injected.status == 0) return;
   status = static_cast<ibv_wc_status>(injected.status);
   if (!injected.breaks) return;
-  breaker.load(std::memory_order_relaxed)(qp);
+  hands->break_qp(qp);
 }
 
 void tell(std::uint32_t qp, std::uint64_t wr_id, ibv_wc_status status, bool receive) {
@@ -297,8 +270,7 @@ void observe_completion(const WorkCompletion& completion, ibv_wc_status& status)
     tell_invalidated(completion.invalidated_rkey);
 }
 
-void observe_operations(ibv_context_ops& ops, void (*breaks)(std::uint32_t number)) {
-  breaker.store(breaks, std::memory_order_relaxed);
+void observe_operations(ibv_context_ops& ops) {
   ops.poll_cq = observed_poll_cq;
   ops.req_notify_cq = observed_req_notify_cq;
   ops.post_srq_recv = observed_post_srq_recv;

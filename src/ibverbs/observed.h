@@ -95,8 +95,10 @@ void observe_bind(Qp& qp, const ibv_mw_bind& bind);
 // `status`: what the program is told, which may become another one.
 void observe_completion(const WorkCompletion& completion, ibv_wc_status& status);
 
-// Puts functions that observe into the table of a context. `break_qp` moves a queue pair to the
-// error state.
-void observe_operations(ibv_context_ops& ops, void (*break_qp)(std::uint32_t number));
+// Puts functions that observe into the table of a context.
+void observe_operations(ibv_context_ops& ops);
+
+// Set with `observer`.
+extern constinit const check::Hands* hands;
 
 }  // namespace weft::ibverbs

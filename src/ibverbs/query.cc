@@ -9,6 +9,7 @@
 #include <cstring>
 #include <utility>
 
+#include "ibverbs/async.h"
 #include "ibverbs/context.h"
 #include "ibverbs/devices.h"
 #include "ibverbs/errors.h"
@@ -105,7 +106,8 @@ ibv_mtu active_mtu(const DeviceInfo& device) {
 
 ibv_port_attr port_attributes(const DeviceInfo& device) {
   ibv_port_attr attr{};
-  attr.state = device.is_there ? IBV_PORT_ACTIVE : IBV_PORT_DOWN;
+  const bool up = device.is_there && !port_is_down();
+  attr.state = up ? IBV_PORT_ACTIVE : IBV_PORT_DOWN;
   attr.max_mtu = IBV_MTU_4096;
   attr.active_mtu = IBV_MTU_4096;
   attr.gid_tbl_len = static_cast<int>(gid_table_length());
@@ -114,7 +116,7 @@ ibv_port_attr port_attributes(const DeviceInfo& device) {
   attr.max_vl_num = 1;
   attr.active_width = kWidth4x;
   attr.active_speed = kSpeed25Gbps;
-  attr.phys_state = device.is_there ? kLinkUp : kLinkDisabled;
+  attr.phys_state = up ? kLinkUp : kLinkDisabled;
   attr.link_layer = IBV_LINK_LAYER_ETHERNET;
   if (is_roce()) {
     attr.active_mtu = active_mtu(device);

@@ -60,6 +60,7 @@ EventPtr take_event(Channel& channel) {
     EventPtr event = std::move(*taken);
     if (!prepare(*event) || !finish_if_owned(*event)) continue;
     if (is_request(*event)) event->raw.connection->request_taken();
+    if (weft::ibverbs::observer != nullptr) inject(*event);
     return event;
   }
 }

@@ -90,6 +90,28 @@ bool prepare(Event& event) {
   return true;
 }
 
+void inject(Event& event) {
+  const auto injected = ibverbs::observer->inject_cm(event.pub.event);
+  if (!injected.is_one) return;
+  std::shared_ptr<Connection> connection;
+  Id& owner = *event.owner;
+  {
+    const os::MutexLock lock(state().mutex);
+    event.pub.event = static_cast<rdma_cm_event_type>(injected.event);
+    event.pub.status = -injected.error;
+    event.pub.param.conn = {};
+    if (event.pub.event == RDMA_CM_EVENT_ADDR_ERROR) owner.state = IdState::kIdle;
+    if (event.pub.event == RDMA_CM_EVENT_ROUTE_ERROR) owner.state = IdState::kAddrResolved;
+    if (!event.is_raw) return;
+    owner.state = IdState::kDown;
+    connection = event.raw.connection;
+    // Its end is no news: it never came to be.
+    if (connection != nullptr) connection->context = nullptr;
+  }
+  if (const auto qp = qp_of(owner)) static_cast<void>(qp->engine->modify(QpState::kError));
+  if (connection != nullptr) connection->abort();
+}
+
 void finish(Event& event) {
   Id& owner = *event.owner;
   if (event.child != nullptr) enter(event.child);

@@ -13,6 +13,10 @@ namespace weft::rdmacm {
 // here. False: no descriptor or memory for that; the event is to be dropped.
 [[nodiscard]] bool prepare(Event& event);
 
+// `weft run --faults` has another event than this one, which says success, come about. The id is as
+// after such an event, and its peer sees the connection break.
+void inject(Event& event);
+
 // Second half, for an event whose owner is alive: fills in event.pub.
 void finish(Event& event) WEFT_REQUIRES(state().mutex);
 

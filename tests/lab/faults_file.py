@@ -92,12 +92,63 @@ def statuses(_):
         same(lines[0].lower(), f"1: {text}".lower())
 
 
+def events(_):
+    """Each asynchronous event, by its number."""
+    of_qp = {"QP_FATAL": 1, "QP_REQ_ERR": 2, "QP_ACCESS_ERR": 3, "COMM_EST": 4, "SQ_DRAINED": 5,
+             "PATH_MIG": 6, "PATH_MIG_ERR": 7, "QP_LAST_WQE_REACHED": 16}
+    of_port = {"DEVICE_FATAL": 8, "PORT_ACTIVE": 9, "PORT_ERR": 10, "LID_CHANGE": 11,
+               "PKEY_CHANGE": 12, "SM_CHANGE": 13, "CLIENT_REREGISTER": 17, "GID_CHANGE": 18}
+    fatal = ("QP_FATAL", "QP_REQ_ERR", "QP_ACCESS_ERR", "CQ_ERR", "DEVICE_FATAL")
+    for names, kind in ((of_qp, "qp"), (of_port, "port"), ({"CQ_ERR": 0}, "cq"),
+                        ({"SRQ_ERR": 14, "SRQ_LIMIT_REACHED": 15}, "srq")):
+        for name, number in names.items():
+            lines, said = run(f"event {name} after 300ms", "events")
+            port = "down" if name == "PORT_ERR" else "up"
+            state = "ERR" if name in fatal else "another"
+            same(lines, [f"{number} of {kind}, port {port}", f"state {state}"])
+            check(f"line 1: the event {name}" in said, said)
+    lines, _said = run("fail create_srq on 9th\nevent QP_FATAL on qp 0 after 200ms as first\n"
+                       "event PORT_ERR after first", "events")
+    check(lines[0].startswith("1 of qp"), f"got {lines}")
+    _lines, said = run("event SRQ_ERR on srq 7 after 100ms\nkill SIGTERM after 500ms", "sleeps",
+                       status=-signal.SIGTERM)
+    check("line 1: there is no such object now" in said, said)
+
+
+def cm(_):
+    """Each failure of a connection, as rdma_cm tells it."""
+    begin = ["client RDMA_CM_EVENT_ADDR_RESOLVED 0", "client RDMA_CM_EVENT_ROUTE_RESOLVED 0"]
+    request = "server RDMA_CM_EVENT_CONNECT_REQUEST 0"
+    end = ["client RDMA_CM_EVENT_ESTABLISHED 0", "server RDMA_CM_EVENT_ESTABLISHED 0",
+           "state another"]
+    whole = sorted([*begin, request, *end])
+    lines, said = run("cm ADDR_ERROR on 1st", "connects")
+    same(lines[0], "client RDMA_CM_EVENT_ADDR_ERROR -110")
+    same(sorted(lines[1:]), whole)
+    check("line 1: event 1 of rdma_cm becomes ADDR_ERROR with ETIMEDOUT" in said, said)
+    lines, _said = run("cm ROUTE_ERROR on 1st with EHOSTUNREACH", "connects")
+    same(lines[1], "client RDMA_CM_EVENT_ROUTE_ERROR -113")
+    same(sorted([lines[0], *lines[2:]]), whole)
+    # Each end gets its own event; the rule means the first that is fetched.
+    for options in ((), ("--personality", "roce")):
+        for name, number in (("REJECTED", 111), ("UNREACHABLE", 110), ("CONNECT_ERROR", 104)):
+            lines, _said = run(f"cm {name} every 1", "connects", *options)
+            check(f"client RDMA_CM_EVENT_{name} -{number}" in lines, f"got {lines}")
+            check("client RDMA_CM_EVENT_ESTABLISHED 0" not in lines, f"got {lines}")
+            same(lines[-1], "state ERR")
+
+
+def disconnects(_):
+    lines, _said = run("disconnect on qp 0 after 300ms", "broken")
+    same(lines, ["disconnected", "state ERR"])
+
+
 def signals(_):
     run("kill SIGTERM after 300ms", "sleeps", status=-signal.SIGTERM)
     lines, said = run("fail reg_mr on 5th as broken\nkill SIGKILL after broken", "registers",
                       status=-signal.SIGKILL)
     same(lines, [])
-    check("line 2: this process gets KILL" in said, said)
+    check("line 2: this process gets SIGKILL" in said, said)
 
 
 def places(_):
@@ -116,6 +167,9 @@ def mistakes(_):
             ("complete send on 5th with OOPS", "'OOPS': write a status: LOC_LEN_ERR"),
             ("complete send on 5th", "the line ends too early: write with"),
             ("fail post_send on 3rd with EFOO", "'EFOO': write an errno: ENOMEM"),
+            ("event QP_FATAL on cq 0 after 1s", "'cq': it is an event of a qp"),
+            ("event NOTHING after 1s", "'NOTHING': write an event: CQ_ERR"),
+            ("cm ESTABLISHED on 1st", "'ESTABLISHED': write an event: ADDR_ERROR"),
             ("kill SIGKILL on 3rd", "'on': write when: after 2s"),
             ("fail post_send after never", "1: after never: no rule has this name"),
             ("fail post_send on 1st now", "'now': the rule is complete")):
@@ -128,4 +182,4 @@ def mistakes(_):
 
 if __name__ == "__main__":
     main({case.__name__: case for case in (
-        calls, chance, sends, extended, receives, statuses, signals, places, mistakes)})
+        calls, chance, sends, extended, receives, statuses, events, cm, disconnects, signals, places, mistakes)})

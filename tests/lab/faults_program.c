@@ -1,6 +1,7 @@
 // A program whose calls and completions `weft run --faults` lets fail.
-// faults_program writes|extended|receives|registers|sleeps
+// faults_program writes|extended|receives|registers|events|connects|broken|sleeps
 #include <errno.h>
+#include <poll.h>
 #include <unistd.h>
 
 #include "zoo/zoo.h"
@@ -139,6 +140,94 @@ static int registers(void) {
   return 0;
 }
 
+static const char* port_state(struct ibv_context* device) {
+  struct ibv_port_attr port;
+  must(ibv_query_port(device, 1, &port) == 0, "ibv_query_port");
+  return port.state == IBV_PORT_ACTIVE ? "up" : "down";
+}
+
+// The first asynchronous event, with what it names and how things are then.
+static int events(void) {
+  struct pair p = connect_pair(8);
+  struct ibv_context* device = p.client->verbs;
+  struct ibv_srq_init_attr attr = {.attr = {.max_wr = 4, .max_sge = 1}};
+  struct ibv_srq* srq = ibv_create_srq(p.client->pd, &attr);
+  must(srq != NULL, "ibv_create_srq");
+  struct pollfd ready = {.fd = device->async_fd, .events = POLLIN};
+  must(poll(&ready, 1, 10000) == 1, "no event");
+  struct ibv_async_event event;
+  must(ibv_get_async_event(device, &event) == 0, "ibv_get_async_event");
+  const void* of = event.element.qp;
+  printf("%d of %s, port %s\n", (int)event.event_type,
+         of == p.client->qp ? "qp"
+         : of == p.client->send_cq || of == p.client->recv_cq || of == p.server->send_cq ||
+                 of == p.server->recv_cq
+             ? "cq"
+         : of == srq                   ? "srq"
+         : event.element.port_num == 1 ? "port"
+                                       : "another",
+         port_state(device));
+  print_state(p.client->qp);
+  ibv_ack_async_event(&event);
+  return 0;
+}
+
+// A connection to oneself, event by event.
+static int connects(void) {
+  struct rdma_event_channel* channel = rdma_create_event_channel();
+  struct rdma_cm_id *listener, *client;
+  struct sockaddr_in at = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+  must(rdma_create_id(channel, &listener, NULL, RDMA_PS_TCP) == 0, "rdma_create_id");
+  must(rdma_bind_addr(listener, (struct sockaddr*)&at) == 0, "rdma_bind_addr");
+  must(rdma_listen(listener, 4) == 0, "rdma_listen");
+  at.sin_port = rdma_get_src_port(listener);
+  must(rdma_create_id(channel, &client, NULL, RDMA_PS_TCP) == 0, "rdma_create_id");
+  must(rdma_resolve_addr(client, NULL, (struct sockaddr*)&at, 5000) == 0, "rdma_resolve_addr");
+  struct rdma_conn_param param;
+  memset(&param, 0, sizeof param);
+  int established = 0, tries = 1;
+  struct pollfd ready = {.fd = channel->fd, .events = POLLIN};
+  while (poll(&ready, 1, 1000) == 1) {
+    struct rdma_cm_event* event;
+    must(rdma_get_cm_event(channel, &event) == 0, "rdma_get_cm_event");
+    const enum rdma_cm_event_type type = event->event;
+    struct rdma_cm_id* id = event->id;
+    printf("%s %s %d\n", id == client ? "client" : "server", rdma_event_str(type), event->status);
+    rdma_ack_cm_event(event);
+    if (type == RDMA_CM_EVENT_ADDR_RESOLVED) {
+      must(rdma_resolve_route(client, 5000) == 0, "rdma_resolve_route");
+    } else if (type == RDMA_CM_EVENT_ADDR_ERROR && tries-- > 0) {  // once more
+      at.sin_port = rdma_get_src_port(listener);
+      must(rdma_resolve_addr(client, NULL, (struct sockaddr*)&at, 5000) == 0, "once more");
+    } else if (type == RDMA_CM_EVENT_ROUTE_ERROR && tries-- > 0) {
+      must(rdma_resolve_route(client, 5000) == 0, "once more");
+    } else if (type == RDMA_CM_EVENT_ROUTE_RESOLVED) {
+      give_qp(client, 4);
+      must(rdma_connect(client, &param) == 0, "rdma_connect");
+    } else if (type == RDMA_CM_EVENT_CONNECT_REQUEST) {
+      give_qp(id, 4);
+      must(rdma_accept(id, &param) == 0, "rdma_accept");
+    } else if (type == RDMA_CM_EVENT_ESTABLISHED && ++established == 2) {
+      break;
+    }
+  }
+  if (client->qp != NULL) print_state(client->qp);
+  rdma_destroy_ep(client);
+  return 0;
+}
+
+// A connection that breaks while nobody does anything.
+static int broken(void) {
+  struct pair p = connect_pair(8);
+  struct pollfd ready = {.fd = p.channel->fd, .events = POLLIN};
+  must(poll(&ready, 1, 10000) == 1, "no event");
+  struct rdma_cm_event* event = take(p.channel, RDMA_CM_EVENT_DISCONNECTED);
+  printf("disconnected\n");
+  rdma_ack_cm_event(event);
+  print_state(p.client->qp);
+  return 0;
+}
+
 int main(int argc, char** argv) {
   const char* what = argc > 1 ? argv[1] : "";
   setvbuf(stdout, NULL, _IOLBF, 0);
@@ -146,6 +235,9 @@ int main(int argc, char** argv) {
   if (strcmp(what, "extended") == 0) return extended();
   if (strcmp(what, "receives") == 0) return receives();
   if (strcmp(what, "registers") == 0) return registers();
+  if (strcmp(what, "events") == 0) return events();
+  if (strcmp(what, "connects") == 0) return connects();
+  if (strcmp(what, "broken") == 0) return broken();
   open_first();
   sleep(20);
   return 0;

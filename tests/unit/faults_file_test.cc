@@ -52,7 +52,7 @@ TEST(FaultFile, ARuleIsReadInAllItsParts) {
   EXPECT_EQ(file->rules[1].call, "rdma_connect");
   EXPECT_EQ(file->rules[1].error, ECONNREFUSED);
   EXPECT_EQ(file->rules[1].when.time, 1500us);
-  EXPECT_EQ(file->rules[2].signal, SIGSTOP);
+  EXPECT_EQ(file->rules[2].number, SIGSTOP);
   EXPECT_EQ(file->rules[2].when.rule, "lost");
 }
 
@@ -65,7 +65,7 @@ TEST(FaultFile, ACallHasItsUsualErrorWhereNoneIsGiven) {
 
 TEST(FaultFile, MistakesNameThePlaceAndSayWhatIsLegal) {
   for (const auto& [text, words] :
-       {std::pair("\n  fial reg_mr on 1st", "2:3: 'fial': write fail, complete or kill"),
+       {std::pair("\n  fial reg_mr on 1st", "2:3: 'fial': write fail, complete, event, cm"),
         std::pair("fail", "1:5: the line ends too early"),
         std::pair("in host h1 fail reg_mr on 1st", "1:4: 'host': write `in rank N`"),
         std::pair("fail dealloc_pd on 1st", "1:6: 'dealloc_pd': no such call"),
@@ -148,21 +148,42 @@ TEST(FaultPlayer, RulesAreForTheirProcessesOnly) {
   EXPECT_FALSE(player_of("in program *-y* fail reg_mr on 1st").has_rules());
 }
 
-TEST(FaultPlayer, SignalsComeInTheOrderOfTheirTimes) {
+TEST(FaultPlayer, WhatComesByItselfIsInTheOrderOfItsTimes) {
   auto player = player_of(
-      "kill SIGTERM after 5s\nkill SIGINT after 2s\nkill SIGKILL after x\n"
-      "fail reg_mr on 1st as x");
-  auto next = player.next_signal();
+      "kill SIGTERM after 5s\nevent QP_FATAL on qp 3 after 2s as fatal\nkill SIGKILL after x\n"
+      "fail reg_mr on 1st as x\ndisconnect after fatal");
+  auto next = player.next_action();
   ASSERT_TRUE(next);
-  EXPECT_EQ(next->signal, SIGINT);
+  EXPECT_EQ(next->rule.effect, Effect::kEvent);
+  EXPECT_EQ(next->rule.object, Object::kQp);
+  EXPECT_EQ(next->rule.place, 3U);
   EXPECT_EQ(next->due, 2s);
   EXPECT_FALSE(next->by_rule);
   static_cast<void>(player.call("ibv_reg_mr", 1s));
-  next = player.next_signal();
-  EXPECT_EQ(next->signal, SIGKILL);
+  next = player.next_action();
+  EXPECT_EQ(next->rule.number, SIGKILL);
   EXPECT_TRUE(next->by_rule);
-  for (int left = 3; left > 0; --left) player.signaled(*player.next_signal());
-  EXPECT_FALSE(player.next_signal());
+  player.acted(*next);
+  player.acted(*player.next_action());
+  next = player.next_action();
+  EXPECT_EQ(next->rule.effect, Effect::kDisconnect) << "behind the event";
+  player.acted(*next);
+  player.acted(*player.next_action());
+  EXPECT_FALSE(player.next_action());
+}
+
+TEST(FaultPlayer, EventsOfRdmaCmTakeThePlaceOfThoseThatSaySuccess) {
+  constexpr int kAddrResolved = 0, kRouteResolved = 2, kEstablished = 9, kRejected = 8;
+  auto player = player_of("cm REJECTED on 2nd\ncm ROUTE_ERROR on 1st with EIO");
+  EXPECT_FALSE(player.fetches(kAddrResolved, 0s));
+  const auto route = player.fetches(kRouteResolved, 0s);
+  ASSERT_TRUE(route);
+  EXPECT_EQ(route->struck.error, EIO);
+  EXPECT_FALSE(player.fetches(kEstablished, 0s));
+  const auto rejected = player.fetches(kEstablished, 0s);
+  ASSERT_TRUE(rejected);
+  EXPECT_EQ(rejected->event, kRejected);
+  EXPECT_EQ(rejected->struck.error, ECONNREFUSED);
 }
 
 TEST(FaultFile, StatusesHaveTheNamesOfVerbs) {

@@ -15,20 +15,27 @@
 namespace weft::check {
 namespace {
 
+using faults::Effect;
+using faults::FaultPlayer;
+using faults::FaultRule;
+
 constexpr int kFlushed = 5;  // IBV_WC_WR_FLUSH_ERR
+// Numbers of ibv_event_type.
+constexpr int kCqError = 0, kQpFatal = 1, kQpAccessError = 3, kDeviceFatal = 8;
 
 std::uint64_t queue_of(std::uint32_t qp, bool receive) {
   return std::uint64_t{qp} * 2 + (receive ? 1 : 0);
 }
 
-void send_signal(const faults::FaultPlayer::Signal& signal) {
-  os::say("weft faults: line %d: this process gets %s\n", signal.line, sigabbrev_np(signal.signal));
-  kill(getpid(), signal.signal);
+Kind kind_of(faults::Object object) {
+  return object == faults::Object::kQp   ? Kind::kQp
+         : object == faults::Object::kCq ? Kind::kCq
+                                         : Kind::kSrq;
 }
 
 }  // namespace
 
-std::unique_ptr<FaultPlay> FaultPlay::open() {
+std::unique_ptr<FaultPlay> FaultPlay::open(const Hands& hands) {
   const char* text = std::getenv("WEFT_FAULTS_FILE");
   if (text == nullptr) return nullptr;
   auto file = faults::parse_faults(text);
@@ -39,42 +46,97 @@ std::unique_ptr<FaultPlay> FaultPlay::open() {
   std::string words = command_line();
   while (words.ends_with('\0')) words.pop_back();
   std::ranges::replace(words, '\0', ' ');
-  faults::FaultPlayer player(std::move(*file), rank_of_process(), words);
-  return player.has_rules() ? std::make_unique<FaultPlay>(std::move(player)) : nullptr;
+  FaultPlayer player(std::move(*file), rank_of_process(), words);
+  return player.has_rules() ? std::make_unique<FaultPlay>(std::move(player), hands) : nullptr;
 }
 
-FaultPlay::FaultPlay(faults::FaultPlayer player) : player_(std::move(player)) {
-  if (player_.next_signal()) signal_later();
-}
+FaultPlay::FaultPlay(FaultPlayer player, const Hands& hands)
+    : hands_(hands), player_(std::move(player)) {}
 
 std::chrono::nanoseconds FaultPlay::now() const {
   return std::chrono::nanoseconds(os::monotonic_ns() - began_ns_);
 }
 
-// A thread of its own, which sleeps until then: the program may make no call any more.
-void FaultPlay::signal_later() const {
+// It sleeps until then: the program may make no call any more. It has rules of its own, in which
+// only those that wait for a time are of interest.
+void FaultPlay::start(std::function<void(const Action&)> act) const {
+  if (!player_.next_action()) return;
   sigset_t all, before;
   sigfillset(&all);
   pthread_sigmask(SIG_SETMASK, &all, &before);
-  std::thread([player = player_, began_ns = began_ns_, process = getpid()]() mutable {
-    while (const auto signal = player.next_signal()) {
-      const auto left = signal->due - std::chrono::nanoseconds(os::monotonic_ns() - began_ns);
+  std::thread([player = player_, began_ns = began_ns_, process = getpid(), act]() mutable {
+    while (const auto action = player.next_action()) {
+      const auto left = action->due - std::chrono::nanoseconds(os::monotonic_ns() - began_ns);
       std::this_thread::sleep_for(left);
       if (getpid() != process) return;
-      player.signaled(*signal);
-      send_signal(*signal);
+      player.acted(*action);
+      if (!action->by_rule) act(*action);
     }
   }).detach();
   pthread_sigmask(SIG_SETMASK, &before, nullptr);
-  // Those are done there.
 }
 
-void FaultPlay::signal_if_due() {
-  while (const auto signal = player_.next_signal()) {
-    player_.signaled(*signal);
-    // One by time is the other thread's.
-    if (signal->by_rule) send_signal(*signal);
+void FaultPlay::act(const Action& action) {
+  const FaultRule& rule = action.rule;
+  player_.acted({now(), action.by_rule, rule});
+  if (rule.effect == Effect::kEvent) raise(rule);
+  if (rule.effect == Effect::kDisconnect) disconnect(rule);
+  if (rule.effect == Effect::kKill) {
+    os::say("weft faults: line %d: this process gets SIG%s\n", rule.line,
+            sigabbrev_np(rule.number));
+    kill(getpid(), rule.number);
   }
+  act_if_due();
+}
+
+void FaultPlay::act_if_due() {
+  // Those by time are the other thread's.
+  for (auto action = player_.next_action(); action && action->by_rule;
+       action = player_.next_action()) {
+    act(*action);
+  }
+}
+
+const FaultPlay::Known* FaultPlay::find(const FaultRule& rule) const {
+  std::uint64_t left = rule.place;
+  for (const Known& one : known_) {
+    if (one.kind != kind_of(rule.object) || left-- > 0) continue;
+    if (one.handle != nullptr) return &one;
+    break;
+  }
+  os::say("weft faults: line %d: there is no such object now, so nothing happens\n", rule.line);
+  return nullptr;
+}
+
+void FaultPlay::break_users(const void* cq) {
+  for (const Known& one : known_) {
+    if (one.handle == nullptr || one.kind != Kind::kQp) continue;
+    if (cq == nullptr || one.send_cq == cq || one.receive_cq == cq) hands_.break_qp(one.number);
+  }
+}
+
+// As an adapter does before it tells: a queue pair with an error does nothing more.
+void FaultPlay::raise(const FaultRule& rule) {
+  const void* handle = nullptr;
+  if (rule.object != faults::Object::kDevice) {
+    const Known* const object = find(rule);
+    if (object == nullptr) return;
+    handle = object->handle;
+    if (rule.number >= kQpFatal && rule.number <= kQpAccessError) hands_.break_qp(object->number);
+  }
+  if (rule.number == kCqError) break_users(handle);
+  if (rule.number == kDeviceFatal) break_users(nullptr);
+  os::say("weft faults: line %d: the event %s\n", rule.line,
+          std::string(faults::event_name(rule.number)).c_str());
+  hands_.raise(rule.number, handle);
+}
+
+void FaultPlay::disconnect(const FaultRule& rule) {
+  const Known* const qp = find(rule);
+  if (qp == nullptr) return;
+  os::say("weft faults: line %d: the connection of queue pair number %u breaks\n", rule.line,
+          qp->number);
+  hands_.disconnect(qp->number);
 }
 
 void FaultPlay::say(const faults::Struck& struck, const char* call,
@@ -82,20 +144,30 @@ void FaultPlay::say(const faults::Struck& struck, const char* call,
   os::say("weft faults: line %d: %s, call %llu of it, fails with %s\n  called at %s\n", struck.line,
           call, static_cast<unsigned long long>(struck.count), strerrorname_np(struck.error),
           places(frames, "\n         by ").c_str());
-  signal_if_due();
+  act_if_due();
 }
 
-void FaultPlay::made_qp(const void* handle, std::uint32_t number) {
-  numbers_[handle] = number;
-  emptied(handle);  // another one may have had this number
-  player_.made_qp(number);
+void FaultPlay::made(const Made& object) {
+  if (object.kind != Kind::kQp && object.kind != Kind::kCq && object.kind != Kind::kSrq) return;
+  known_.push_back(
+      {object.handle, object.kind, object.number, object.parents[1], object.parents[2]});
+  if (object.kind != Kind::kQp) return;
+  emptied(object.handle);  // another one may have had this number
+  player_.made_qp(object.number);
+}
+
+void FaultPlay::destroyed(const void* handle) {
+  for (Known& one : known_) {
+    if (one.handle == handle) one.handle = nullptr;
+  }
 }
 
 void FaultPlay::emptied(const void* handle) {
-  const auto number = numbers_.find(handle);
-  if (number == numbers_.end()) return;
-  broken_.erase(queue_of(number->second, false));
-  broken_.erase(queue_of(number->second, true));
+  for (const Known& one : known_) {
+    if (one.handle != handle || one.kind != Kind::kQp) continue;
+    broken_.erase(queue_of(one.number, false));
+    broken_.erase(queue_of(one.number, true));
+  }
 }
 
 Injected FaultPlay::completes(std::uint32_t qp, bool receive) {
@@ -107,8 +179,19 @@ Injected FaultPlay::completes(std::uint32_t qp, bool receive) {
           struck->line, qp, static_cast<unsigned long long>(struck->count),
           receive ? "receive" : "send request",
           std::string(faults::status_name(struck->error)).c_str());
-  signal_if_due();
+  act_if_due();
   return {struck->error, true};
+}
+
+InjectedCm FaultPlay::fetches(int cm_event) {
+  const auto replaced = player_.fetches(cm_event, now());
+  if (!replaced) return {};
+  os::say("weft faults: line %d: event %llu of rdma_cm becomes %s with %s\n", replaced->struck.line,
+          static_cast<unsigned long long>(replaced->struck.count),
+          std::string(faults::cm_event_name(replaced->event)).c_str(),
+          strerrorname_np(replaced->struck.error));
+  act_if_due();
+  return {true, replaced->event, replaced->struck.error};
 }
 
 }  // namespace weft::check

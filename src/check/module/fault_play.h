@@ -1,13 +1,14 @@
-// The part of a process in `weft run --faults`: what the rules of the file decide is said on
-// stderr, and done here if it is a signal.
+// The part of a process in `weft run --faults`: the rules of the file decide, and each of their
+// effects is said on stderr.
 //
 //   WEFT_FAULTS_FILE   the text of the file, as `weft run` has read it
 #pragma once
 
 #include <chrono>
 #include <cstdint>
-#include <map>
+#include <functional>
 #include <memory>
+#include <optional>
 #include <set>
 #include <string>
 #include <vector>
@@ -19,13 +20,20 @@
 
 namespace weft::check {
 
-// One thread at a time.
+// One thread at a time, but for start().
 class FaultPlay {
  public:
-  // As the environment wants it; null: there are no rules for this process.
-  static std::unique_ptr<FaultPlay> open();
+  using Action = faults::FaultPlayer::Action;
 
-  explicit FaultPlay(faults::FaultPlayer player);
+  // As the environment wants it; null: there are no rules for this process.
+  static std::unique_ptr<FaultPlay> open(const Hands& hands);
+
+  FaultPlay(faults::FaultPlayer player, const Hands& hands);
+
+  // A thread calls `act` for the effects that come at a time. Once.
+  void start(std::function<void(const Action&)> act) const;
+  // Has such an effect happen.
+  void act(const Action& action);
 
   // The errno with which this call of the program fails, or 0. `frames` is asked where it does.
   template <class Frames>
@@ -35,21 +43,34 @@ class FaultPlay {
     say(*struck, name, frames());
     return struck->error;
   }
-  void made_qp(const void* handle, std::uint32_t number);
+  void made(const Made& object);
+  void destroyed(const void* handle);
   // The queue pair was moved to RESET: it begins anew.
   void emptied(const void* handle);
   [[nodiscard]] Injected completes(std::uint32_t qp, bool receive);
+  [[nodiscard]] InjectedCm fetches(int cm_event);
 
  private:
+  struct Known {
+    const void* handle;  // null: it is destroyed
+    Kind kind;
+    std::uint32_t number;
+    const void* send_cq;
+    const void* receive_cq;
+  };
   [[nodiscard]] std::chrono::nanoseconds now() const;
   void say(const faults::Struck& struck, const char* call, const std::vector<Frame>& frames);
-  // Those of signals that wait for another rule.
-  void signal_if_due();
-  void signal_later() const;
+  // Those that wait for another rule.
+  void act_if_due();
+  void raise(const faults::FaultRule& rule);
+  void disconnect(const faults::FaultRule& rule);
+  void break_users(const void* cq);  // null: all queue pairs
+  [[nodiscard]] const Known* find(const faults::FaultRule& rule) const;
 
+  const Hands hands_;
   faults::FaultPlayer player_;
   const std::int64_t began_ns_ = os::monotonic_ns();
-  std::map<const void*, std::uint32_t> numbers_;  // of queue pairs
+  std::vector<Known> known_;        // queue pairs, CQs and SRQs, as they were made
   std::set<std::uint64_t> broken_;  // queues of queue pairs with a completion that failed
 };
 

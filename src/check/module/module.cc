@@ -87,16 +87,17 @@ void observe(Work work) {
 
 class Module final : public Observer {
  public:
-  Module()
+  explicit Module(const Hands& hands)
       : suppressed_(read_suppressions(variable("WEFT_CHECK_SUPPRESS"))),
         output_(variable("WEFT_CHECK_REPORT")),
         exit_status_(std::atoi(variable("WEFT_CHECK_EXIT").c_str())),
         reports_(variable("WEFT_CHECK") == "on"),
         faults_(FaultRecord::open(variable("WEFT_CHECK_REPORT"))),
-        play_(FaultPlay::open()),
+        play_(FaultPlay::open(hands)),
         rules_([this](const Finding& finding) { report(finding); },
                [this](Finding& finding) { place(finding); }) {
     static_cast<void>(look_back());  // the first time may load a library
+    if (play_ != nullptr) play_->start([this](const FaultPlay::Action& action) { act(action); });
   }
 
   void in_call(const char* name) override { calling = name; }
@@ -116,12 +117,14 @@ class Module final : public Observer {
   void made(const Made& object) override {
     with_place([&](Here here) {
       rules_.made(object, here);
-      if (play_ != nullptr && object.kind == Kind::kQp)
-        play_->made_qp(object.handle, object.number);
+      if (play_ != nullptr) play_->made(object);
     });
   }
   void destroyed(const void* handle) override {
-    with_place([&](Here here) { rules_.destroyed(handle, here); });
+    with_place([&](Here here) {
+      rules_.destroyed(handle, here);
+      if (play_ != nullptr) play_->destroyed(handle);
+    });
   }
   void keyed(const Keyed& key) override {
     with_place([&](Here here) { rules_.keyed(key, here); });
@@ -181,6 +184,12 @@ class Module final : public Observer {
     Injected out;
     if (play_ == nullptr) return out;
     without_place([&] { out = play_->completes(qp_number, receive); });
+    return out;
+  }
+  InjectedCm inject_cm(int event) override {
+    InjectedCm out;
+    if (play_ == nullptr) return out;
+    without_place([&] { out = play_->fetches(event); });
     return out;
   }
   void completed(const Completed& completion) override {
@@ -243,6 +252,14 @@ class Module final : public Observer {
       error = play_->call(call, [] { return program_frames(look_back().trace, kShown); });
     });
     return error;
+  }
+
+  // In the thread for what comes at a time.
+  void act(const FaultPlay::Action& action) {
+    observe([&] {
+      const os::MutexLock lock(mutex_);
+      play_->act(action);
+    });
   }
 
   // The findings name an earlier place.
@@ -358,10 +375,11 @@ void at_exit(int status, void*) {
 }  // namespace
 }  // namespace weft::check
 
-extern "C" __attribute__((visibility("default"))) weft::check::Observer* weft_check_open() {
+extern "C" __attribute__((visibility("default"))) weft::check::Observer* weft_check_open(
+    const weft::check::Hands* hands) {
   static std::once_flag once;
-  std::call_once(once, [] {
-    weft::check::module = new weft::check::Module;
+  std::call_once(once, [&] {
+    weft::check::module = new weft::check::Module(*hands);
     on_exit(weft::check::at_exit, nullptr);
   });
   return weft::check::module;

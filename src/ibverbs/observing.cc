@@ -1,0 +1,46 @@
+// Loads the module of `weft run --check` and `--faults` when this library is loaded.
+#include <dlfcn.h>
+
+#include <cstdlib>
+#include <cstring>
+#include <string>
+
+#include "ibverbs/async.h"
+#include "ibverbs/fork_child.h"
+#include "ibverbs/ibv_qp.h"
+#include "ibverbs/observed.h"
+#include "os/say.h"
+
+namespace weft::ibverbs {
+namespace {
+
+constexpr check::Hands kHands{break_qp, disconnect_qp, raise_async};
+
+void stop_observing() { observer = nullptr; }
+
+// libweft-check.so is in the folder of this library.
+void* load_module() {
+  Dl_info self{};
+  if (dladdr(reinterpret_cast<void*>(stop_observing), &self) == 0) return nullptr;
+  std::string path = self.dli_fname;
+  path = path.substr(0, path.rfind('/') + 1) + "libweft-check.so";
+  return dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);
+}
+
+__attribute__((constructor)) void start_observing() {
+  const char* wanted = std::getenv("WEFT_CHECK");
+  const bool checked = wanted != nullptr && std::strcmp(wanted, "on") == 0;
+  if (!checked && std::getenv("WEFT_FAULTS_FILE") == nullptr) return;
+  void* const module = load_module();
+  auto* const open = module != nullptr
+                         ? reinterpret_cast<check::Observer* (*)(const check::Hands*)>(
+                               dlsym(module, "weft_check_open"))
+                         : nullptr;
+  if (open == nullptr) return os::say("weft: libweft-check.so: %s\n", dlerror());
+  on_fork_child(stop_observing);
+  hands = &kHands;
+  observer = open(hands);
+}
+
+}  // namespace
+}  // namespace weft::ibverbs
