@@ -1,5 +1,6 @@
 // Kills its process before the call number WEFT_TEST_KILL_AT (1 is the first) of those that change
-// a file, a folder or a link. A library to preload; without the variable it does nothing.
+// a file, a folder or a link, or with WEFT_TEST_KILL_NETWORK of those that use the network or read
+// a file. A library to preload; without the variable it does nothing.
 #include <dlfcn.h>
 #include <fcntl.h>
 #include <signal.h>
@@ -7,16 +8,18 @@
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <sys/socket.h>
 #include <sys/stat.h>
+#include <sys/uio.h>
 #include <unistd.h>
 
 #pragma GCC visibility push(default)
 
 static atomic_long calls;
 
-static void* next(const char* name) {
+static void* next(const char* name, int of_network) {
   static _Thread_local int inside;
-  if (!inside++) {
+  if (!inside++ && (getenv("WEFT_TEST_KILL_NETWORK") != NULL) == of_network) {
     const char* at = getenv("WEFT_TEST_KILL_AT");
     if (at != NULL && atomic_fetch_add(&calls, 1) + 1 == atol(at)) kill(getpid(), SIGKILL);
   }
@@ -24,12 +27,14 @@ static void* next(const char* name) {
   return dlsym(RTLD_NEXT, name);
 }
 
-#define CALL(type, name, parameters, arguments) \
-  type name parameters {                        \
-    type(*real) parameters;                     \
-    *(void**)&real = next(#name);               \
-    return real arguments;                      \
+#define ANY_CALL(of_network, type, name, parameters, arguments) \
+  type name parameters {                                        \
+    type(*real) parameters;                                     \
+    *(void**)&real = next(#name, of_network);                   \
+    return real arguments;                                      \
   }
+#define CALL(...) ANY_CALL(0, __VA_ARGS__)
+#define NETWORK_CALL(...) ANY_CALL(1, __VA_ARGS__)
 
 CALL(ssize_t, pwrite, (int fd, const void* data, size_t bytes, off_t at), (fd, data, bytes, at))
 CALL(ssize_t, pwrite64, (int fd, const void* data, size_t bytes, off64_t at), (fd, data, bytes, at))
@@ -53,3 +58,13 @@ CALL(int, linkat, (int from, const char* old, int to, const char* path, int flag
 CALL(int, renameat, (int from, const char* old, int to, const char* path), (from, old, to, path))
 CALL(int, renameat2, (int from, const char* old, int to, const char* path, unsigned flags),
      (from, old, to, path, flags))
+
+NETWORK_CALL(ssize_t, send, (int fd, const void* data, size_t bytes, int flags),
+             (fd, data, bytes, flags))
+NETWORK_CALL(ssize_t, sendmsg, (int fd, const struct msghdr* message, int flags),
+             (fd, message, flags))
+NETWORK_CALL(ssize_t, recv, (int fd, void* data, size_t bytes, int flags), (fd, data, bytes, flags))
+NETWORK_CALL(ssize_t, recvmsg, (int fd, struct msghdr* message, int flags), (fd, message, flags))
+NETWORK_CALL(ssize_t, pread, (int fd, void* data, size_t bytes, off_t at), (fd, data, bytes, at))
+NETWORK_CALL(ssize_t, pread64, (int fd, void* data, size_t bytes, off64_t at),
+             (fd, data, bytes, at))
