@@ -22,6 +22,31 @@ constexpr RuleText kRules[] = {
      "crash, corrupt another object or seem to work.",
      "Destroy objects last, and set the handle to NULL afterwards. A common cause is an error path "
      "that cleans up twice."},
+    {"E10", "Memory of a request changed before its completion",
+     "The memory that a Send or a Write reads is not the same when its completion is polled as it "
+     "was when the request was posted. The report names the line that posted it. The completion "
+     "of an unsignaled request is that of the next signaled one. Left out are inline data, and "
+     "memory to which a receive or another request may write. Of more than 16 KiB only parts are "
+     "compared.",
+     "Until the completion is polled, the adapter may not have read the memory: it may send the "
+     "old octets, the new ones or a mix. Weft copies small messages at once, so the program works "
+     "here by luck. weft run --shake SEED:2 reads late.",
+     "Poll the completion before changing the memory, use another buffer, or send inline "
+     "(IBV_SEND_INLINE)."},
+    {"W11", "Memory of a request changed, and the peer may be the reason",
+     "As E10, but a message of the peer was polled meanwhile, so the program may know that its "
+     "request has arrived. Or the memory is open to Writes of the peer, which may have changed it.",
+     "A message of the peer shows that it has the data, not that the adapter is done with the "
+     "memory: it may have to send it again.",
+     "As for E10. If the peer writes there, use separate memory for what is sent and what comes."},
+    {"E12", "Memory of a request was unmapped before its completion",
+     "The memory that a Send or a Write reads was there when the request was posted, and is not "
+     "when its completion is polled: by munmap, or by free of a large allocation. Memory that was "
+     "given back to the heap and stays mapped is not noticed, nor is memory of Reads and receives.",
+     "The adapter may still read the memory. It has pinned the pages, so it sends whatever is in "
+     "them, while the program has other pages at these addresses.",
+     "Free memory when the completions of all its requests have been polled, and its region is "
+     "deregistered."},
     {"E20", "The send queue would be full on an adapter",
      "The program posts more requests than the depth it asked for, before it has polled a "
      "completion at or after the oldest of them. Not reported is a program that posts until "

@@ -67,6 +67,7 @@ void Rules::destroyed(const void* handle, Here here) {
   object->died = here;
   object->slots.clear();
   object->children.clear();
+  sinks_.clear(handle);
 }
 
 bool Rules::not_live(const void* handle, Here here) {
@@ -171,7 +172,9 @@ void Rules::posting(const Posted& request, Here here) {
   refused_ = nullptr;
   if (qp == nullptr || qp->dead) return;
   goes_on(qp->full);
-  qp->slots.push_back({request});
+  Slot& slot = qp->slots.emplace_back();
+  slot.request = request;
+  note_memory(slot, here);
   check_depth(*qp, here);
   // A program that never frees a slot posts for as long as it likes: E20 was said.
   const std::size_t most = 2 * (std::size_t{qp->made.send_depth} + 1);
@@ -184,11 +187,14 @@ void Rules::set_waiting(LateOnes& late, bool waiting) {
   if (!waiting) late.posted = 0;
 }
 
-void Rules::posting_receive(const void* queue, Here here) {
-  constexpr std::size_t kSrq = 3;  // of the parents of a queue pair
+void Rules::posting_receive(const PostedReceive& receive, Here here) {
+  const void* const queue = receive.queue;
+  share(receive.sinks);
+  sinks_.add(queue, receive.wr_id, receive.sinks);
+  if (waiting_ == 0) return;
   for (auto& [handle, object] : objects_) {
     if (!object.late.waiting || object.late.posted != 0) continue;
-    if (handle != queue && object.made.parents.at(kSrq) != queue) continue;
+    if (handle != queue && object.made.parents.at(kSrqOfQp) != queue) continue;
     object.late.posted = here.at;
     object.late.call = here.call;
   }
@@ -253,13 +259,18 @@ void Rules::emptied(const void* handle) {
   sum_up_late(*qp);
   sum_up_full(*qp);
   qp->slots.clear();
+  sinks_.clear(handle);
   qp->memory.reset();
   qp->failed = false;
 }
 
 void Rules::not_posted(const void* handle, std::uint32_t count) {
   Object* qp = find(handle);
-  for (; qp != nullptr && count > 0 && !qp->slots.empty(); --count) qp->slots.pop_back();
+  for (; qp != nullptr && count > 0 && !qp->slots.empty(); --count) {
+    const Posted& last = qp->slots.back().request;
+    if (!last.sinks.empty()) sinks_.remove(handle, last.wr_id);
+    qp->slots.pop_back();
+  }
   refused_ = handle;
 }
 
@@ -294,6 +305,7 @@ void Rules::completed(const Completed& completion, Here here) {
   Object* qp = number != qps_.end() ? find(number->second) : nullptr;
   if (qp == nullptr) return;
   if (completion.success && completion.receive) {
+    receive_polled(*qp, completion.wr_id);
     for (Slot& slot : qp->slots) slot.replied = true;
     return;
   }
@@ -304,6 +316,10 @@ void Rules::completed(const Completed& completion, Here here) {
   const bool known = done != qp->slots.end();
   const Posted request = known ? done->request : Posted{};
   if (known) {
+    for (auto slot = qp->slots.begin(); slot != done + 1; ++slot) {
+      if (!slot->request.sinks.empty()) sinks_.remove(qp->made.handle, slot->request.wr_id);
+      if (completion.success) check_memory(*qp, *slot);
+    }
     qp->slots.erase(qp->slots.begin(), done + 1);
     qp->full.polled = true;
     if (const auto beyond = std::exchange(qp->full.beyond, std::nullopt)) report_(*beyond);

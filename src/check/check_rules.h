@@ -16,6 +16,7 @@
 #include "check/finding.h"
 #include "check/keys.h"
 #include "check/observer.h"
+#include "check/sources.h"
 
 namespace weft::check {
 
@@ -23,9 +24,11 @@ class Rules {
  public:
   using Place = std::function<void(Finding&)>;
   // `place` puts where the program is now into a finding whose event came without.
+  // `sum` is of memory as it is now.
   explicit Rules(
-      std::function<void(const Finding&)> report, Place place = [](Finding&) {})
-      : report_(std::move(report)), place_(std::move(place)) {}
+      std::function<void(const Finding&)> report, Place place = [](Finding&) {},
+      Sum sum = [](auto) { return std::nullopt; })
+      : report_(std::move(report)), place_(std::move(place)), sum_(std::move(sum)) {}
 
   void made(const Made& object, Here here);
   void destroyed(const void* handle, Here here);
@@ -40,9 +43,9 @@ class Rules {
   void not_posted(const void* qp, std::uint32_t count);
   void completed(const Completed& completion, Here here);
   void emptied(const void* qp);
-  // Whether a message waits for a receive: posting_receive() is of interest.
+  // Whether a message waits for a receive: the place of posting_receive() is of interest.
   [[nodiscard]] bool awaits_receive() const { return waiting_ > 0; }
-  void posting_receive(const void* queue, Here here);
+  void posting_receive(const PostedReceive& receive, Here here);
   void refused(const Refused& what);
   void late_receive(const void* qp, Late what, std::uint64_t waited_ns);
   // The process ends.
@@ -54,6 +57,11 @@ class Rules {
   struct Slot {
     Posted request;
     bool replied = false;  // a receive of this queue pair was polled since
+    // The memory that it reads.
+    Origin posted = 0;
+    std::string call;
+    std::optional<std::uint64_t> sum;  // as it was posted
+    bool shared = false;               // another request may write there
   };
   // Messages that came to a queue pair before their receive.
   struct LateOnes {
@@ -89,10 +97,16 @@ class Rules {
     std::optional<Refused> memory;  // of a queue pair: an SGE that was refused last
   };
 
+  static constexpr std::size_t kSrqOfQp = 3;  // its place among the parents
+
   [[nodiscard]] Object* find(const void* handle);
   [[nodiscard]] std::vector<Note> children_of(const void* handle) const;
   void check_depth(Object& qp, Here here);
   void goes_on(Fullness& full);
+  void note_memory(Slot& slot, Here here);
+  void share(const std::vector<Octets>& sinks);
+  void check_memory(const Object& qp, const Slot& slot);
+  void receive_polled(const Object& qp, std::uint64_t wr_id);
   void sum_up_full(Object& qp);
   [[nodiscard]] std::string memory_of(const Object& qp, const Posted& request,
                                       std::vector<Note>& notes) const;
@@ -103,7 +117,9 @@ class Rules {
 
   const std::function<void(const Finding&)> report_;
   const Place place_;
+  const Sum sum_;
   Keys keys_;
+  Sinks sinks_;
   const void* refused_ = nullptr;  // the queue pair whose post is about to fail
   std::unordered_map<const void*, Object> objects_;
   std::unordered_map<std::uint32_t, const void*> qps_;

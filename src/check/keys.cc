@@ -55,6 +55,16 @@ void Keys::made(const Keyed& key, std::string_view name, Origin at) {
   of_.insert_or_assign(key.object, key.key);
 }
 
+bool Keys::is_open(std::uint32_t key) const {
+  const auto at = keys_.find(key);
+  return at != keys_.end() && (at->second.is.rights & (kRemoteWrite | kRemoteAtomic)) != 0;
+}
+
+bool Keys::is_plain(std::uint32_t key) const {
+  const auto at = keys_.find(key);
+  return at != keys_.end() && !at->second.dead && !at->second.is.shifted;
+}
+
 void Keys::died(const void* object, std::string_view how, Origin at) {
   if (const auto key = of_.find(object); key != of_.end()) died(key->second, how, at);
 }

@@ -27,6 +27,10 @@ class Keys {
   void died(const void* object, std::string_view how, Origin at);
   void died(std::uint32_t key, std::string_view how, Origin at);
 
+  // The peer may write there.
+  [[nodiscard]] bool is_open(std::uint32_t key) const;
+  // The program addresses its octets as its requests do.
+  [[nodiscard]] bool is_plain(std::uint32_t key) const;
   // The region or window that has or had this key. Without notes: there is none.
   [[nodiscard]] std::vector<Note> about(std::uint32_t key) const;
   // Why an access was refused: "64 octets at 0x1000 by lkey 0x5: the last 8 lie outside".

@@ -7,6 +7,7 @@
 
 #include <array>
 #include <cstdint>
+#include <vector>
 
 namespace weft::check {
 
@@ -42,7 +43,8 @@ struct Keyed {
   std::uint32_t key = 0;
   std::uint64_t first = 0;
   std::uint64_t length = 0;
-  unsigned rights = 0;  // IBV_ACCESS_...
+  unsigned rights = 0;   // IBV_ACCESS_...
+  bool shifted = false;  // its user addresses them otherwise than the program
 };
 
 // Memory that a request may not use: RefusedMemory of <weft/types.h>.
@@ -57,6 +59,12 @@ struct Refused {
   std::uint64_t length = 0;
 };
 
+// Memory of the program.
+struct Octets {
+  std::uint64_t addr = 0;
+  std::uint64_t length = 0;
+};
+
 // A request of a send queue.
 struct Posted {
   const void* qp = nullptr;
@@ -67,6 +75,16 @@ struct Posted {
   std::uint32_t rkey = 0;
   bool has_remote = false;
   std::uint64_t bytes = 0;
+  // The memory that it reads, unless it is inline; and that it writes to. With the lkey of the
+  // first.
+  std::vector<Octets> sources, sinks;
+  std::uint32_t lkey = 0;
+};
+
+struct PostedReceive {
+  const void* queue = nullptr;  // a queue pair, or a shared receive queue
+  std::uint64_t wr_id = 0;
+  std::vector<Octets> sinks;
 };
 
 struct Completed {
@@ -142,8 +160,8 @@ class Observer {
   // An event of rdma_cm (rdma_cm_event_type) is fetched.
   virtual InjectedCm inject_cm(int event) = 0;
   virtual void completed(const Completed& completion) = 0;
-  // Before receives are posted to a queue pair, or to a shared receive queue.
-  virtual void posting_receive(const void* queue) = 0;
+  // Before a receive is posted.
+  virtual void posting_receive(const PostedReceive& receive) = 0;
   // By any thread, with locks of the engine held.
   virtual void late_receive(const void* qp, Late what, std::uint64_t waited_ns) = 0;
   // As late_receive().

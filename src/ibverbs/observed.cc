@@ -2,8 +2,11 @@
 
 #include <weft/limits.h>
 
+#include <algorithm>
 #include <cstring>
+#include <span>
 #include <string>
+#include <vector>
 
 #include "ibverbs/completion.h"
 #include "ibverbs/post.h"
@@ -61,6 +64,21 @@ const char* name_of(SendOp op) {
   }
 }
 
+bool is_sink(ibv_wr_opcode opcode) {
+  return opcode == IBV_WR_RDMA_READ || opcode == IBV_WR_ATOMIC_CMP_AND_SWP ||
+         opcode == IBV_WR_ATOMIC_FETCH_AND_ADD;
+}
+
+// The octets behind SGEs.
+template <class Sges>
+std::vector<check::Octets> octets_of(const Sges& sges) {
+  std::vector<check::Octets> out;
+  for (const auto& sge : sges) {
+    if (sge.length != 0) out.push_back({sge.addr, sge.length});
+  }
+  return out;
+}
+
 check::Posted posted(ibv_qp* handle, const ibv_send_wr& wr) {
   check::Posted out;
   out.qp = handle;
@@ -69,7 +87,14 @@ check::Posted posted(ibv_qp* handle, const ibv_send_wr& wr) {
   out.signaled = (wr.send_flags & IBV_SEND_SIGNALED) != 0 || qp_of(handle)->signal_all;
   // One with more of them is refused, and its list is perhaps none.
   const int sges = wr.num_sge <= static_cast<int>(limits::kSgesPerRequest) ? wr.num_sge : 0;
-  for (int i = 0; i < sges; ++i) out.bytes += wr.sg_list[i].length;
+  const std::span list(wr.sg_list, static_cast<std::size_t>(std::max(sges, 0)));
+  for (const ibv_sge& sge : list) out.bytes += sge.length;
+  if (!list.empty()) out.lkey = list.front().lkey;
+  if (is_sink(wr.opcode)) {
+    out.sinks = octets_of(list);
+  } else if ((wr.send_flags & IBV_SEND_INLINE) == 0) {
+    out.sources = octets_of(list);
+  }
   switch (wr.opcode) {
     case IBV_WR_RDMA_WRITE:
     case IBV_WR_RDMA_WRITE_WITH_IMM:
@@ -152,11 +177,19 @@ int observed_post_send(ibv_qp* handle, ibv_send_wr* wr, ibv_send_wr** bad) {
   return post_send_told(handle, wr, bad, {tell_posting, tell_refused});
 }
 
+void tell_receives(const void* queue, const ibv_recv_wr* wr) {
+  for (; observer != nullptr && wr != nullptr; wr = wr->next) {
+    const bool fits = wr->num_sge >= 0 && wr->num_sge <= static_cast<int>(limits::kSgesPerRequest);
+    const std::size_t count = fits ? static_cast<std::size_t>(wr->num_sge) : 0;
+    observer->posting_receive({queue, wr->wr_id, octets_of(std::span(wr->sg_list, count))});
+  }
+}
+
 int observed_post_recv(ibv_qp* handle, ibv_recv_wr* wr, ibv_recv_wr** bad) {
   const InCall in("ibv_post_recv");
   const MayFail may_fail("ibv_post_recv");
   if (may_fail.error() != 0) return refuse(may_fail.error(), wr, bad);
-  if (observer != nullptr) observer->posting_receive(handle);
+  tell_receives(handle, wr);
   return post_recv(handle, wr, bad);
 }
 
@@ -164,7 +197,7 @@ int observed_post_srq_recv(ibv_srq* handle, ibv_recv_wr* wr, ibv_recv_wr** bad) 
   const InCall in("ibv_post_srq_recv");
   const MayFail may_fail("ibv_post_srq_recv");
   if (may_fail.error() != 0) return refuse(may_fail.error(), wr, bad);
-  if (observer != nullptr) observer->posting_receive(handle);
+  tell_receives(handle, wr);
   return post_srq_recv(handle, wr, bad);
 }
 
@@ -201,7 +234,9 @@ check::Made made_of(Mr& mr) { return basic(mr, {mr.pub.pd}); }
 void observe_key(Mr& mr) {
   if (observer == nullptr) return;
   observer->keyed({handle_of(mr), mr.pub.rkey, mr.engine->iova(), mr.pub.length,
-                   static_cast<unsigned>(mr.engine->access()) & kRights});
+                   static_cast<unsigned>(mr.engine->access()) & kRights,
+                   mr.of_device_memory ||
+                       mr.engine->iova() != reinterpret_cast<std::uintptr_t>(mr.engine->addr())});
 }
 
 void observe_key(const ibv_mw* mw, std::uint32_t key, const ibv_mw_bind_info& info) {
@@ -242,6 +277,13 @@ void observe_request(Qp& qp, const BuiltRequest& request) {
   out.rkey = request.wr.rkey;
   out.has_remote = out.rkey != 0;
   for (const Sge& sge : request.wr.sges) out.bytes += sge.length;
+  if (!request.wr.sges.empty()) out.lkey = request.wr.sges.front().lkey;
+  if (const SendOp op = request.wr.op;
+      op == SendOp::kRead || op == SendOp::kCmpSwap || op == SendOp::kFetchAdd) {
+    out.sinks = octets_of(request.wr.sges);
+  } else if (!request.is_inline) {
+    out.sources = octets_of(request.wr.sges);
+  }
   observer->posting(out);
   if (request.wr.op == SendOp::kLocalInvalidate)
     observer->invalidated(request.wr.invalidate_rkey, false);

@@ -43,6 +43,13 @@ ANIMALS = {
             [("completion queue, made", "MADE"), ("destroyed", "DESTROYED")]),
     "e02_poll": ("E02", "this completion queue was destroyed before",
                  [("completion queue, made", "MADE"), ("destroyed", "DESTROYED")]),
+    "e10": ("E10", "the memory of a Send, wr_id N, 64 octets at N, was changed before its "
+            "completion was polled", [("queue pair number", "MADE")]),
+    "w11": ("W11", "the memory of a Send, wr_id N, 64 octets at N, was changed before its "
+            "completion was polled; a message of the peer was polled meanwhile",
+            [("queue pair number", "MADE")]),
+    "e12": ("E12", "the memory of an RDMA Write, wr_id N, 4096 octets at N, was unmapped before its "
+            "completion was polled", [("queue pair number", "MADE")]),
     "e20": ("E20", "5 requests, and 4 were asked for (max_send_wr); none of them was signaled",
             [("queue pair number", "MADE")]),
     "e20_bind": ("E20", "5 requests, and 4 were asked for (max_send_wr); none of them was signaled",

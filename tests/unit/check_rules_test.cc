@@ -270,13 +270,14 @@ TEST(CheckRules, MessagesThatWaitedAreSummedUpAtTheEndOfTheQueuePair) {
   Receiver p;
   p.late(Late::kBegins);
   EXPECT_TRUE(p.rules.awaits_receive());
-  p.rules.posting_receive(&objects[2], p.here("ibv_post_recv"));  // of another queue
-  p.rules.posting_receive(&objects[0], p.here("ibv_post_recv"));
-  p.rules.posting_receive(&objects[0], p.here("ibv_post_recv"));  // not the one it waits for
+  p.rules.posting_receive({&objects[2], 0, {}}, p.here("ibv_post_recv"));  // of another queue
+  p.rules.posting_receive({&objects[0], 0, {}}, p.here("ibv_post_recv"));
+  p.rules.posting_receive({&objects[0], 0, {}},
+                          p.here("ibv_post_recv"));  // not the one it waits for
   p.late(Late::kCame, 7);
   EXPECT_FALSE(p.rules.awaits_receive());
   p.late(Late::kBegins);
-  p.rules.posting_receive(&objects[1], p.here("ibv_post_srq_recv"));
+  p.rules.posting_receive({&objects[1], 0, {}}, p.here("ibv_post_srq_recv"));
   p.late(Late::kCame, 3);
   p.late(Late::kBegins);
   p.late(Late::kRefused, 1);

@@ -31,6 +31,7 @@
 #include "check/module/fault_record.h"
 #include "check/module/frames.h"
 #include "check/module/output.h"
+#include "check/module/sum.h"
 #include "faults/fallible_calls.h"
 #include "os/cancel.h"
 #include "os/lock.h"
@@ -95,7 +96,7 @@ class Module final : public Observer {
         faults_(FaultRecord::open(variable("WEFT_CHECK_REPORT"))),
         play_(FaultPlay::open(hands)),
         rules_([this](const Finding& finding) { report(finding); },
-               [this](Finding& finding) { place(finding); }) {
+               [this](Finding& finding) { place(finding); }, sum_of) {
     static_cast<void>(look_back());  // the first time may load a library
     if (play_ != nullptr) play_->start([this](const FaultPlay::Action& action) { act(action); });
   }
@@ -158,6 +159,9 @@ class Module final : public Observer {
     with_place([&](Here here) { rules_.owes(handle, what, count, here); });
   }
   void posting(const Posted& request) override {
+    // Its memory is looked at later, when the program is elsewhere.
+    if (!request.sources.empty())
+      return with_place([&](Here here) { rules_.posting(request, here); });
     without_place([&] { rules_.posting(request, {"", 0}); });
   }
   void not_posted(const void* qp, std::uint32_t count) override {
@@ -169,10 +173,10 @@ class Module final : public Observer {
       if (play_ != nullptr) play_->emptied(qp);
     });
   }
-  void posting_receive(const void* queue) override {
-    if (waiting_.load(std::memory_order_relaxed)) {
-      with_place([&](Here here) { rules_.posting_receive(queue, here); });
-    }
+  void posting_receive(const PostedReceive& receive) override {
+    if (waiting_.load(std::memory_order_relaxed))
+      return with_place([&](Here here) { rules_.posting_receive(receive, here); });
+    without_place([&] { rules_.posting_receive(receive, {"", 0}); });
   }
   void late_receive(const void* qp, Late what, std::uint64_t waited_ns) override {
     place_is_known([&] {

@@ -1,0 +1,58 @@
+// The rules about the memory of outstanding requests: E10, W11, E12.
+#include <algorithm>
+#include <string>
+
+#include "check/check_rules.h"
+
+namespace weft::check {
+
+void Rules::note_memory(Slot& slot, Here here) {
+  const Posted& request = slot.request;
+  share(request.sinks);
+  if (!request.sinks.empty()) sinks_.add(request.qp, request.wr_id, request.sinks);
+  if (request.sources.empty() || !keys_.is_plain(request.lkey)) return;
+  slot.posted = here.at;
+  slot.call = here.call;
+  slot.sum = sum_(request.sources);
+  slot.shared = sinks_.has(request.sources);
+}
+
+void Rules::share(const std::vector<Octets>& sinks) {
+  if (sinks.empty()) return;
+  for (const auto& [number, handle] : qps_) {
+    Object* const qp = find(handle);
+    if (qp == nullptr) continue;
+    for (Slot& slot : qp->slots) {
+      if (slot.sum && !slot.shared) slot.shared = overlap(slot.request.sources, sinks);
+    }
+  }
+}
+
+void Rules::receive_polled(const Object& qp, std::uint64_t wr_id) {
+  const void* const srq = qp.made.parents.at(kSrqOfQp);
+  sinks_.remove(srq != nullptr ? srq : qp.made.handle, wr_id);
+}
+
+void Rules::check_memory(const Object& qp, const Slot& slot) {
+  const Posted& request = slot.request;
+  if (!slot.sum) return;
+  const std::optional<std::uint64_t> now = sum_(request.sources);
+  if (now == slot.sum || (now && slot.shared)) return;
+  const bool open = keys_.is_open(request.lkey);
+  Finding finding{!now ? "E12" : (slot.replied || open ? "W11" : "E10"),
+                  slot.call,
+                  "the memory of " + std::string(request.opcode) + ", wr_id " + hex(request.wr_id) +
+                      ", " + plural(request.bytes, "octet") + " at " +
+                      hex(request.sources.front().addr) + ", was " +
+                      (now ? "changed" : "unmapped") + " before its completion was polled",
+                  slot.posted,
+                  {made_note(qp)}};
+  if (now && slot.replied) {
+    finding.text += "; a message of the peer was polled meanwhile";
+  } else if (now && open) {
+    finding.text += ", by the program or by its peer: the peer may write there";
+  }
+  report_(finding);
+}
+
+}  // namespace weft::check

@@ -1,0 +1,224 @@
+// The rules about the memory of requests, by lists of events.
+#include <gtest/gtest.h>
+
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "check/check_rules.h"
+#include "check/sources.h"
+
+namespace weft::check {
+namespace {
+
+constexpr std::uint32_t kNumber = 7, kLocalKey = 11, kOpenKey = 12, kShiftedKey = 13;
+constexpr unsigned kRemoteWrite = 2;  // IBV_ACCESS_...
+
+int qp, peer, srq, regions[3];
+
+// A program whose memory has a value at each address.
+struct Program {
+  std::map<std::uint64_t, std::uint64_t> memory;
+  std::vector<Finding> found;
+  Origin line = 0;
+  Rules rules{[this](const Finding& finding) { found.push_back(finding); }, [](Finding&) {},
+              [this](std::span<const Octets> octets) -> std::optional<std::uint64_t> {
+                const auto at = memory.find(octets.front().addr);
+                return at != memory.end() ? std::optional(at->second) : std::nullopt;
+              }};
+
+  Program() {
+    make(&qp, kNumber, nullptr);
+    make(&peer, kNumber + 1, &srq);
+    keyed(0, kLocalKey, 0, false);
+    keyed(1, kOpenKey, kRemoteWrite, false);
+    keyed(2, kShiftedKey, 0, true);
+    memory[100] = 1;
+  }
+  Here here(const char* call) { return {call, ++line}; }
+  void make(const void* handle, std::uint32_t number, const void* shared) {
+    Made made;
+    made.handle = handle;
+    made.kind = Kind::kQp;
+    made.parents = {nullptr, nullptr, nullptr, shared};
+    made.number = number;
+    made.send_depth = 8;
+    rules.made(made, here("ibv_create_qp"));
+  }
+  void keyed(int region, std::uint32_t key, unsigned rights, bool shifted) {
+    Made made;
+    made.handle = &regions[region];
+    made.kind = Kind::kMr;
+    rules.made(made, here("ibv_reg_mr"));
+    rules.keyed({made.handle, key, 0, 1000, rights, shifted}, here("ibv_reg_mr"));
+  }
+  Origin send(std::uint64_t id, std::uint32_t lkey = kLocalKey, bool signaled = true) {
+    Posted posted;
+    posted.qp = &qp;
+    posted.wr_id = id;
+    posted.opcode = "a Send";
+    posted.signaled = signaled;
+    posted.bytes = 10;
+    posted.sources = {{100, 10}};
+    posted.lkey = lkey;
+    rules.posting(posted, here("ibv_post_send"));
+    return line;
+  }
+  void read_into(std::uint64_t id, Octets sink) {
+    Posted posted;
+    posted.qp = &qp;
+    posted.wr_id = id;
+    posted.opcode = "an RDMA Read";
+    posted.signaled = true;
+    posted.sinks = {sink};
+    rules.posting(posted, here("ibv_post_send"));
+  }
+  void complete(std::uint64_t id, bool success = true) {
+    rules.completed({kNumber, id, success ? "success" : "flushed", success, !success, false},
+                    here("ibv_poll_cq"));
+  }
+  void receive(std::uint64_t id, std::uint32_t number = kNumber) {
+    rules.completed({number, id, "success", true, false, true}, here("ibv_poll_cq"));
+  }
+  [[nodiscard]] std::string ids() const {
+    std::string out;
+    for (const Finding& one : found) out += std::string(one.rule) + " ";
+    return out;
+  }
+};
+
+TEST(CheckSources, MemoryThatStaysIsNoMistake) {
+  Program p;
+  p.send(1);
+  p.complete(1);
+  p.memory[100] = 2;
+  EXPECT_EQ(p.ids(), "");
+}
+
+TEST(CheckSources, AChangeIsReportedWhereTheRequestWasPosted) {
+  Program p;
+  const Origin at = p.send(1);
+  p.memory[100] = 2;
+  p.complete(1);
+  ASSERT_EQ(p.ids(), "E10 ");
+  EXPECT_EQ(p.found[0].at, at);
+  EXPECT_EQ(p.found[0].call, "ibv_post_send");
+  EXPECT_NE(p.found[0].text.find("10 octets at 0x64"), std::string::npos);
+}
+
+TEST(CheckSources, AnUnsignaledRequestEndsWithTheNextCompletion) {
+  Program p;
+  const Origin at = p.send(1, kLocalKey, false);
+  p.memory[100] = 2;
+  p.send(2);
+  p.complete(2);
+  ASSERT_EQ(p.ids(), "E10 ");
+  EXPECT_EQ(p.found[0].at, at);
+}
+
+TEST(CheckSources, AfterAMessageOfThePeerItIsAWarning) {
+  Program p;
+  p.send(1);
+  p.receive(50);
+  p.memory[100] = 2;
+  p.complete(1);
+  EXPECT_EQ(p.ids(), "W11 ");
+}
+
+TEST(CheckSources, MemoryThatIsOpenToThePeerIsAWarning) {
+  Program p;
+  p.send(1, kOpenKey);
+  p.memory[100] = 2;
+  p.complete(1);
+  EXPECT_EQ(p.ids(), "W11 ");
+}
+
+TEST(CheckSources, MemoryOfAReceiveMayChange) {
+  for (const bool before : {true, false}) {
+    Program p;
+    const PostedReceive receive{&qp, 50, {{105, 1}}};
+    if (before) p.rules.posting_receive(receive, p.here("ibv_post_recv"));
+    p.send(1);
+    if (!before) p.rules.posting_receive(receive, p.here("ibv_post_recv"));
+    p.memory[100] = 2;
+    p.complete(1);
+    EXPECT_EQ(p.ids(), "");
+  }
+}
+
+TEST(CheckSources, AReceiveThatWasPolledWritesNoMore) {
+  Program p;
+  p.rules.posting_receive({&qp, 50, {{105, 1}}}, p.here("ibv_post_recv"));
+  p.rules.posting_receive({&srq, 60, {{105, 1}}}, p.here("ibv_post_srq_recv"));
+  p.receive(50);
+  p.receive(60, kNumber + 1);
+  p.send(1);
+  p.memory[100] = 2;
+  p.complete(1);
+  EXPECT_EQ(p.ids(), "E10 ");
+}
+
+TEST(CheckSources, MemoryOfAReadMayChangeUntilItIsDone) {
+  Program p;
+  p.read_into(1, {109, 5});
+  p.send(2);
+  p.memory[100] = 2;
+  p.complete(1);
+  p.complete(2);
+  EXPECT_EQ(p.ids(), "");
+  p.send(3);
+  p.memory[100] = 3;
+  p.complete(3);
+  EXPECT_EQ(p.ids(), "E10 ");
+}
+
+TEST(CheckSources, MemoryThatIsGoneIsReported) {
+  Program p;
+  p.send(1);
+  p.memory.clear();
+  p.complete(1);
+  EXPECT_EQ(p.ids(), "E12 ");
+}
+
+TEST(CheckSources, AFailedRequestIsNotLookedAt) {
+  Program p;
+  p.send(1);
+  p.memory[100] = 2;
+  p.complete(1, false);
+  EXPECT_EQ(p.ids(), "");
+}
+
+TEST(CheckSources, NorIsMemoryWithOtherAddresses) {
+  Program p;
+  p.send(1, kShiftedKey);
+  p.send(2, 99);  // of no region
+  p.memory[100] = 2;
+  p.complete(1);
+  p.complete(2);
+  EXPECT_EQ(p.ids(), "");
+}
+
+TEST(CheckSources, ARequestThatWasRefusedIsForgotten) {
+  Program p;
+  p.send(1);
+  p.rules.not_posted(&qp, 1);
+  p.memory[100] = 2;
+  p.complete(1);
+  EXPECT_EQ(p.ids(), "");
+}
+
+TEST(CheckSamples, AreAllOfASmallMessageAndBothEndsOfALargeOne) {
+  const Octets small{100, 1U << 14U};
+  const Octets large{100, (1U << 14U) + 1};
+  const Octets none{};
+  EXPECT_EQ(samples(std::span(&small, 1)).size(), 1U);
+  EXPECT_TRUE(samples(std::span(&none, 1)).empty());
+  const auto pieces = samples(std::span(&large, 1));
+  ASSERT_EQ(pieces.size(), 16U);
+  EXPECT_EQ(pieces.front().addr, large.addr);
+  EXPECT_EQ(pieces.back().addr + pieces.back().length, large.addr + large.length);
+}
+
+}  // namespace
+}  // namespace weft::check
