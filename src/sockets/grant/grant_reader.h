@@ -85,7 +85,6 @@ class GrantReader {
   }
   GrantNeed go_if(bool condition, At yes, At no) { return go(condition ? yes : no); }
   GrantNeed end(std::int64_t result) {
-    assert(result >= kGrantError);
     result_ = result;
     return go(asleep_ ? At::kWake : granted_ ? At::kClose : At::kDone);
   }
@@ -132,7 +131,6 @@ GrantNeed GrantReader::ring_step(Memory& m) {
     }
     case At::kCopy: m.get(take_ >> 1U, 0, found_); return go(At::kClaim);
     case At::kClaim: {
-      assert(found_ != 0 && found_ <= bytes_);
       // The copy counts only if the writer has not taken the octets back meanwhile.
       const std::uint64_t next = take_ + 2 * std::uint64_t{found_};
       if (options_.peeks) {

@@ -122,7 +122,6 @@ class GrantWriter {
   }
   GrantNeed go_if(bool condition, At yes, At no) { return go(condition ? yes : no); }
   GrantNeed end(std::int64_t result) {
-    assert(result >= kGrantError && done_ <= bytes_);
     result_ = result;
     return go(call_ == GrantCall::kSendInSignal ? At::kDone : At::kUnlock);
   }
@@ -220,7 +219,6 @@ GrantNeed GrantWriter::put_step(Memory& m) {
     case At::kRoomAnswer: return go_if(answer_ != 0, At::kRoom, At::kBlock);
     case At::kCopy: m.put(position, done_, piece_); return go(At::kAdvance);
     case At::kAdvance:
-      assert(piece_ != 0 && piece_ <= left());
       m.store(GrantWord::kPosition, position + piece_);
       done_ += piece_;
       return go(At::kPublish);

@@ -213,7 +213,6 @@ std::int64_t transmit_by_ring(Outgoing& out, std::uint64_t bytes) {
 
 ssize_t transmit(Lane& lane, int fd, const iovec* parts, std::size_t count, int flags,
                  AsAsked as_asked) {
-  assert(count == 0 || parts != nullptr);
   const std::uint64_t bytes = bytes_of(parts, count);
   const bool waits = (flags & MSG_DONTWAIT) == 0 && !lane.nonblocking.load();
   Outgoing out{lane, fd, parts, count, flags, &as_asked, waits};

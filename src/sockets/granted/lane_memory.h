@@ -36,7 +36,6 @@ class LaneMemory : public GrantMemory {
   template <class Copy>
   void each(std::uint64_t position, std::uint64_t offset, std::uint64_t bytes, Copy copy) {
     offset += skip_;
-    assert(count_ == 0 || parts_ != nullptr);
     for (std::size_t i = 0; i < count_ && bytes > 0; ++i) {
       const std::uint64_t length = parts_[i].iov_len;
       if (offset >= length) {

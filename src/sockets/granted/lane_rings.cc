@@ -3,6 +3,7 @@
 #include <sched.h>
 #include <sys/mman.h>
 
+#include <cassert>
 #include <new>
 
 namespace weft::sockets::granted {

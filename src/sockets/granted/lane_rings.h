@@ -6,7 +6,6 @@
 
 #include <array>
 #include <atomic>
-#include <cassert>
 #include <cstdint>
 
 #include "sockets/grant/grant_words.h"
@@ -42,11 +41,7 @@ class LaneRings {
   // Notes where this end runs. Whether the other end ran on the same core last: then it can't go on
   // while this thread looks for its octets.
   [[nodiscard]] bool on_one_core() const;
-  [[nodiscard]] Segment& segment() const {
-    Segment* segment = segment_.load(std::memory_order_relaxed);
-    assert(segment != nullptr);
-    return *segment;
-  }
+  [[nodiscard]] Segment& segment() const { return *segment_.load(std::memory_order_relaxed); }
 
  private:
   [[nodiscard]] GrantMemory direction(unsigned from) const {

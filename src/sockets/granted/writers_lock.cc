@@ -36,8 +36,8 @@ std::uint32_t this_thread() {
 }
 
 void WritersLock::lock(std::uint32_t me) {
-  assert(!held_by(me));
   for (int i = 0; !try_lock(me); ++i) {
+    assert(!held_by(me));
     if (i < 100) {
       cpu_pause();
       continue;
