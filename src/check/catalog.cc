@@ -57,6 +57,14 @@ constexpr RuleText kRules[] = {
      "the program works here by luck.",
      "Signal at least one request in each half of the queue, poll the send CQ before posting more, "
      "or ask for a deeper queue (max_send_wr)."},
+    {"W21", "A request is larger than the program asked for",
+     "A request has more inline data or more SGEs than the program asked for when it made the "
+     "queue pair (max_inline_data, max_send_sge). Under --check ibv_create_qp grants what was "
+     "asked "
+     "for, so a program that goes by what it was granted is not reported.",
+     "Weft takes at least 128 octets inline and 4 SGEs. An adapter that grants what it was asked "
+     "for refuses the request with EINVAL. weft run --shake SEED:6 does so, too.",
+     "Ask for what is used, and go by what ibv_create_qp returns."},
     {"E41", "A destroy call waits for acknowledgments that the program owes",
      "Events of the object were fetched and not acknowledged: by ibv_ack_cq_events, "
      "ibv_ack_async_event or rdma_ack_cm_event. The report is printed a second after the call "

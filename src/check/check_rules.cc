@@ -167,11 +167,29 @@ void Rules::check_depth(Object& qp, Here here) {
   qp.full.beyond = std::move(finding);
 }
 
+void Rules::check_sizes(const Object& qp, const Posted& request, Here here) {
+  std::string what;
+  if (request.is_inline && request.bytes > qp.made.inline_bytes) {
+    what = plural(request.bytes, "octet") + " inline, and " + std::to_string(qp.made.inline_bytes) +
+           " were asked for (max_inline_data)";
+  } else if (!request.is_inline && request.sges > qp.made.send_sges) {
+    what = plural(request.sges, "SGE") + ", and " + std::to_string(qp.made.send_sges) +
+           " asked for (max_send_sge)";
+  }
+  if (what.empty()) return;
+  report_({"W21",
+           std::string(here.call),
+           std::string(request.opcode) + " with " + what,
+           here.at,
+           {made_note(qp)}});
+}
+
 void Rules::posting(const Posted& request, Here here) {
   Object* qp = find(request.qp);
   refused_ = nullptr;
   if (qp == nullptr || qp->dead) return;
   goes_on(qp->full);
+  check_sizes(*qp, request, here);
   Slot& slot = qp->slots.emplace_back();
   slot.request = request;
   note_memory(slot, here);

@@ -102,6 +102,7 @@ class Rules {
   [[nodiscard]] Object* find(const void* handle);
   [[nodiscard]] std::vector<Note> children_of(const void* handle) const;
   void check_depth(Object& qp, Here here);
+  void check_sizes(const Object& qp, const Posted& request, Here here);
   void goes_on(Fullness& full);
   void note_memory(Slot& slot, Here here);
   void share(const std::vector<Octets>& sinks);

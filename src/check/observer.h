@@ -6,6 +6,7 @@
 #pragma once
 
 #include <array>
+#include <cstddef>
 #include <cstdint>
 #include <vector>
 
@@ -33,7 +34,10 @@ struct Made {
   Kind kind{};
   std::array<const void*, 4> parents{};  // what it keeps from being destroyed; null: none
   std::uint32_t number = 0;              // of a queue pair
-  std::uint32_t send_depth = 0;          // of a queue pair: as the program asked for it
+  // Those of a queue pair: as the program asked for it.
+  std::uint32_t send_depth = 0;
+  std::uint32_t send_sges = ~0U;
+  std::uint32_t inline_bytes = ~0U;
 };
 
 // A key of a region or of a window that is bound: the octets behind it, as the key's user
@@ -79,6 +83,8 @@ struct Posted {
   // first.
   std::vector<Octets> sources, sinks;
   std::uint32_t lkey = 0;
+  std::size_t sges = 0;
+  bool is_inline = false;
 };
 
 struct PostedReceive {

@@ -158,8 +158,12 @@ ibv_qp* create(ibv_pd* pd, ibv_qp_init_attr_ex& attr) {
     imitate(attr.cap, asked);
     qp->posts_to = qp->engine;
     if (shaking != nullptr) shake(*qp, asked, attr.cap);
-    // A program that counts by what it was granted has no more than the depth that is checked.
-    if (observer != nullptr) attr.cap.max_send_wr = std::max(asked.max_send_wr, 1U);
+    // A program that counts by what it was granted has no more than is checked.
+    if (observer != nullptr) {
+      attr.cap.max_send_wr = std::max(asked.max_send_wr, 1U);
+      attr.cap.max_send_sge = std::max(asked.max_send_sge, 1U);
+      attr.cap.max_inline_data = asked.max_inline_data;
+    }
     qp->granted = attr.cap;
     return registry::adopt(std::move(qp));
   });

@@ -89,6 +89,8 @@ check::Posted posted(ibv_qp* handle, const ibv_send_wr& wr) {
   const int sges = wr.num_sge <= static_cast<int>(limits::kSgesPerRequest) ? wr.num_sge : 0;
   const std::span list(wr.sg_list, static_cast<std::size_t>(std::max(sges, 0)));
   for (const ibv_sge& sge : list) out.bytes += sge.length;
+  out.sges = list.size();
+  out.is_inline = (wr.send_flags & IBV_SEND_INLINE) != 0;
   if (!list.empty()) out.lkey = list.front().lkey;
   if (is_sink(wr.opcode)) {
     out.sinks = octets_of(list);
@@ -251,6 +253,8 @@ check::Made made_of(Qp& qp) {
   check::Made made = basic(qp, {pub.pd, pub.send_cq, pub.recv_cq, pub.srq});
   made.number = pub.qp_num;
   made.send_depth = qp.asked_send_depth;
+  made.send_sges = qp.granted.max_send_sge;
+  made.inline_bytes = qp.granted.max_inline_data;
   return made;
 }
 
@@ -278,6 +282,8 @@ void observe_request(Qp& qp, const BuiltRequest& request) {
   out.has_remote = out.rkey != 0;
   for (const Sge& sge : request.wr.sges) out.bytes += sge.length;
   if (!request.wr.sges.empty()) out.lkey = request.wr.sges.front().lkey;
+  out.sges = request.wr.sges.size();
+  out.is_inline = request.is_inline;
   if (const SendOp op = request.wr.op;
       op == SendOp::kRead || op == SendOp::kCmpSwap || op == SendOp::kFetchAdd) {
     out.sinks = octets_of(request.wr.sges);

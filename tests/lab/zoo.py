@@ -56,6 +56,8 @@ ANIMALS = {
                  [("queue pair number", "MADE")]),
     "e20_polled": ("E20", "4 requests, and 3 were asked for (max_send_wr); the program has polled",
                    [("queue pair number", "MADE")]),
+    "w21": ("W21", "an RDMA Write with 16 octets inline, and 0 were asked for (max_inline_data)",
+            [("queue pair number", "MADE")]),
     "e41": ("E41", "waits until the program acknowledges 1 event (rdma_ack_cm_event)",
             [("rdma_cm id, made", "MADE")]),
     "n60": ("N60", "1 message came before a receive was posted; the longest waited",

@@ -208,6 +208,35 @@ TEST(CheckSources, ARequestThatWasRefusedIsForgotten) {
   EXPECT_EQ(p.ids(), "");
 }
 
+TEST(CheckSizes, MoreThanWasAskedForIsAWarning) {
+  struct Case {
+    std::size_t sges;
+    std::uint64_t bytes;
+    bool is_inline;
+    const char* found;
+  };
+  for (const Case& one : {Case{2, 100, false, ""}, Case{3, 100, false, "W21 "},
+                          Case{1, 16, true, ""}, Case{1, 17, true, "W21 "}, Case{3, 9, true, ""}}) {
+    Program p;
+    Made made;
+    made.handle = &qp;
+    made.kind = Kind::kQp;
+    made.send_depth = 4;
+    made.send_sges = 2;
+    made.inline_bytes = 16;
+    p.rules.made(made, p.here("ibv_create_qp"));
+    Posted posted;
+    posted.qp = &qp;
+    posted.opcode = "a Send";
+    posted.signaled = true;
+    posted.sges = one.sges;
+    posted.bytes = one.bytes;
+    posted.is_inline = one.is_inline;
+    p.rules.posting(posted, p.here("ibv_post_send"));
+    EXPECT_EQ(p.ids(), one.found) << one.sges << " " << one.bytes;
+  }
+}
+
 TEST(CheckSamples, AreAllOfASmallMessageAndBothEndsOfALargeOne) {
   const Octets small{100, 1U << 14U};
   const Octets large{100, (1U << 14U) + 1};
