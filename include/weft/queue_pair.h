@@ -71,8 +71,8 @@ struct Posted {
 
 class QueuePair {
  public:
-  // Completes nothing more. What TCP has taken still arrives: the connection is closed in order, in
-  // the background, within close_timeout.
+  // Completes nothing more, and drops completions that nobody has polled yet. What TCP has taken
+  // still arrives: the connection is closed in order, in the background, within close_timeout.
   virtual ~QueuePair() = default;
 
   [[nodiscard]] virtual QpType type() const = 0;
@@ -85,7 +85,7 @@ class QueuePair {
 
   // Posts in order, one doorbell for all of them; stops at the first that cannot be taken. In the
   // error state requests are taken and flushed at once.
-  //   kNoSpace          the queue is full: poll completions, then post again
+  //   kNoSpace          the queue is full: poll completions, which frees their slots; post again
   //   kInvalidArgument  too many SGEs or inline bytes, bad operation, message too long
   //   kBadState         the QP is in RESET, INIT or RTR (receives may be posted from INIT on)
   virtual Posted post_send(std::span<const SendWr> wrs) = 0;
@@ -98,8 +98,8 @@ class QueuePair {
   virtual void ring() = 0;
 
   // RESET -> INIT is where a new QP starts (INIT). kError flushes everything, kSqd drains the send
-  // side (kSqDrained event), kReset empties a QP that is not connected. Moves to RTR and RTS are
-  // made by the connection; asking for one is accepted and changes nothing until it is there.
+  // side (kSqDrained event), kReset empties a QP that is not connected and drops its completions.
+  // Moves to RTR and RTS are made by the connection: to ask for one changes nothing until then.
   //   kBadState   no such move from here; nothing changed
   [[nodiscard]] virtual Status modify(QpState to) = 0;
   virtual void set_remote_access(Access access) = 0;

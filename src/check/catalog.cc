@@ -53,8 +53,8 @@ constexpr RuleText kRules[] = {
      "ibv_post_send fails with ENOMEM, and polls then.",
      "An adapter frees the slot of a request when the program polls a completion of that request "
      "or of a later one. Neither an unsignaled request that is done nor the peer's reply frees "
-     "one. ibv_post_send then fails with ENOMEM. Weft frees slots earlier and rounds depths up, so "
-     "the program works here by luck.",
+     "one. ibv_post_send then fails with ENOMEM. Weft frees slots as adapters do, but rounds "
+     "depths up, so the program works here by luck.",
      "Signal at least one request in each half of the queue, poll the send CQ before posting more, "
      "or ask for a deeper queue (max_send_wr)."},
     {"W21", "A request is larger than the program asked for",

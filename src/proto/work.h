@@ -114,14 +114,17 @@ class WorkRing {
   [[nodiscard]] std::uint32_t capacity() const noexcept { return capacity_; }
   [[nodiscard]] std::size_t tail_bytes() const noexcept { return stride_ - sizeof(Wqe); }
 
-  // Producer: the slot `ahead` places behind the last committed one; null if full.
-  [[nodiscard]] Wqe* reserve(std::uint32_t ahead = 0) noexcept {
+  // Producer: the slot behind the last committed one; null if full.
+  [[nodiscard]] Wqe* reserve() noexcept { return reserve(head_); }
+  // The same where a slot stays taken for longer than the consumer needs it: until `freed`, an
+  // index that follows head(), has passed it. Every call names the same one.
+  [[nodiscard]] Wqe* reserve(const std::atomic<std::uint32_t>& freed) noexcept {
     const std::uint32_t tail = tail_.load(std::memory_order_relaxed);
-    if (tail + ahead - head_seen_ >= capacity_) {
-      head_seen_ = head_.load(std::memory_order_acquire);
-      if (tail + ahead - head_seen_ >= capacity_) return nullptr;
+    if (tail - freed_seen_ >= capacity_) {
+      freed_seen_ = freed.load(std::memory_order_acquire);
+      if (tail - freed_seen_ >= capacity_) return nullptr;
     }
-    return new (raw(tail + ahead)) Wqe;
+    return new (raw(tail)) Wqe;
   }
   void commit(std::uint32_t count = 1) noexcept {
     tail_.store(tail_.load(std::memory_order_relaxed) + count, std::memory_order_release);
@@ -158,7 +161,7 @@ class WorkRing {
   bool lent_ = false;  // memory_ is the caller's
   alignas(kCacheLineBytes) std::atomic<std::uint32_t> head_{0};
   alignas(kCacheLineBytes) std::atomic<std::uint32_t> tail_{0};
-  std::uint32_t head_seen_ = 0;  // producer's
+  std::uint32_t freed_seen_ = 0;  // producer's
 };
 
 using SendQueue = WorkRing<SendWqe>;

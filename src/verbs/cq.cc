@@ -76,10 +76,9 @@ void CompletionQueueImpl::add_shard(const std::shared_ptr<progress::Shard>& shar
 
 bool CompletionQueueImpl::allocate(std::uint32_t depth) {
   assert(std::has_single_bit(depth));
-  void* memory =
-      std::aligned_alloc(64, (std::size_t{depth} * sizeof(WorkCompletion) + 63) / 64 * 64);
+  void* memory = std::aligned_alloc(64, (std::size_t{depth} * sizeof(Entry) + 63) / 64 * 64);
   if (memory == nullptr) return false;
-  ring_.reset(static_cast<WorkCompletion*>(memory));
+  ring_.reset(static_cast<Entry*>(memory));
   depth_ = depth;
   return true;
 }
@@ -140,14 +139,16 @@ std::size_t CompletionQueueImpl::take(std::span<WorkCompletion> out) {
   assert(count <= depth_ && head_ < depth_);
   const auto n = static_cast<std::uint32_t>(std::min<std::size_t>(out.size(), count));
   for (std::uint32_t i = 0; i < n; ++i) {
-    out[i] = ring_[head_];
+    const Entry& entry = ring_[head_];
+    out[i] = entry.wc;
+    entry.slots.free();
     if (++head_ == depth_) head_ = 0;
   }
   count_.store(count - n, std::memory_order_release);
   return n;
 }
 
-void CompletionQueueImpl::push(const WorkCompletion& wc, bool solicited) {
+void CompletionQueueImpl::push(const WorkCompletion& wc, bool solicited, SlotsToFree slots) {
   bool fire = false;
   bool overflowed = false;
   {
@@ -159,7 +160,7 @@ void CompletionQueueImpl::push(const WorkCompletion& wc, bool solicited) {
     } else {
       std::uint32_t at = head_ + count;
       if (at >= depth_) at -= depth_;
-      new (&ring_[at]) WorkCompletion(wc);
+      new (&ring_[at]) Entry{wc, slots};
       count_.store(count + 1, std::memory_order_release);
       const std::uint8_t armed = armed_.load(std::memory_order_relaxed);
       if (armed != kNotArmed && (armed == kArmedNext || solicited)) {
@@ -179,9 +180,9 @@ void CompletionQueueImpl::forget(std::uint32_t qp_num) {
   assert(count <= depth_);
   std::uint32_t kept = 0;
   for (std::uint32_t i = 0; i < count; ++i) {
-    const WorkCompletion& wc = ring_[(std::uint64_t{head_} + i) % depth_];
-    if (wc.qp_num == qp_num) continue;
-    ring_[(std::uint64_t{head_} + kept++) % depth_] = wc;
+    const Entry& entry = ring_[(std::uint64_t{head_} + i) % depth_];
+    if (entry.wc.qp_num == qp_num) continue;
+    ring_[(std::uint64_t{head_} + kept++) % depth_] = entry;
   }
   count_.store(kept, std::memory_order_release);
 }
@@ -248,14 +249,14 @@ Status CompletionQueueImpl::resize(std::uint32_t depth) {
   const os::SpinGuard lock(lock_);
   const std::uint32_t count = count_.load(std::memory_order_relaxed);
   if (depth < count) return fail(Error::kInvalidArgument);
-  const std::unique_ptr<WorkCompletion[], FreeDeleter> old = std::move(ring_);
+  std::unique_ptr<Entry[], FreeDeleter> old = std::move(ring_);
   const std::uint32_t old_depth = depth_;
   if (!allocate(room_for(depth))) {
-    ring_.reset(const_cast<std::unique_ptr<WorkCompletion[], FreeDeleter>&>(old).release());
+    ring_ = std::move(old);
     return fail(Error::kNoMemory);
   }
   for (std::uint32_t i = 0; i < count; ++i) {
-    new (&ring_[i]) WorkCompletion(old[(head_ + i) % old_depth]);
+    new (&ring_[i]) Entry(old[(head_ + i) % old_depth]);
   }
   head_ = 0;
   return {};

@@ -15,6 +15,7 @@
 #include "verbs/completion_channel.h"
 #include "verbs/cq_user.h"
 #include "verbs/device.h"
+#include "verbs/freed_slots.h"
 #include "verbs/held.h"
 
 namespace weft::verbs {
@@ -48,9 +49,11 @@ class CompletionQueueImpl final : public ChannelMember,
   void add_counters(Counters& sum) const override;
 
   // Called by QPs as they complete work. `solicited`: wakes a CQ armed for solicited events.
-  void push(const WorkCompletion& wc, bool solicited);
+  // `slots`: freed when the completion is polled. They outlive it, see forget().
+  void push(const WorkCompletion& wc, bool solicited, SlotsToFree slots);
 
-  // Drops what the queue pair of this number has completed and nobody has polled yet.
+  // Drops what the queue pair of this number has completed and nobody has polled yet. Frees no
+  // slots.
   void forget(std::uint32_t qp_num);
 
   // Queue pairs that deliver here: told when the CQ overflows. `users` counts them until they are
@@ -73,8 +76,12 @@ class CompletionQueueImpl final : public ChannelMember,
 
  private:
   static constexpr std::uint8_t kNotArmed = 0, kArmedNext = 1, kArmedSolicited = 2;
+  struct Entry {
+    WorkCompletion wc;
+    SlotsToFree slots;
+  };
   struct FreeDeleter {
-    void operator()(WorkCompletion* p) const { std::free(p); }
+    void operator()(Entry* p) const { std::free(p); }
   };
 
   CompletionQueueImpl(std::shared_ptr<DeviceImpl> device, ObjectCount counted,
@@ -94,7 +101,7 @@ class CompletionQueueImpl final : public ChannelMember,
 
   mutable os::SpinLock lock_;
   // Not touched before it is used.
-  std::unique_ptr<WorkCompletion[], FreeDeleter> ring_ WEFT_GUARDED_BY(lock_);
+  std::unique_ptr<Entry[], FreeDeleter> ring_ WEFT_GUARDED_BY(lock_);
   std::atomic<std::uint32_t> depth_{0};  // changed with lock_ held
   std::uint32_t head_ WEFT_GUARDED_BY(lock_) = 0;
   std::atomic<std::uint32_t> count_{0};         // changed with lock_ held

@@ -39,9 +39,10 @@ Status allocate_receives(const QpOptions& options, QpCaps& caps, proto::RecvQueu
   return {};
 }
 
-Posted queue_receives(std::span<const RecvWr> wrs, std::uint32_t max_sge, proto::RecvQueue& queue) {
+Posted queue_receives(std::span<const RecvWr> wrs, std::uint32_t max_sge, proto::RecvQueue& queue,
+                      const std::atomic<std::uint32_t>* freed) {
   return post_each(wrs, [&](const RecvWr& wr) {
-    proto::RecvWqe* wqe = queue.reserve();
+    proto::RecvWqe* wqe = freed == nullptr ? queue.reserve() : queue.reserve(*freed);
     if (wqe == nullptr) return Error::kNoSpace;
     const Error error = build_recv(wr, max_sge, *wqe);
     if (error == kTaken) queue.commit();

@@ -4,6 +4,7 @@
 #include <weft/queue_pair.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cstdint>
 #include <cstring>
 #include <span>
@@ -79,12 +80,14 @@ template <class Wr, class Queue>
 [[nodiscard]] Status allocate_receives(const QpOptions& options, QpCaps& caps,
                                        proto::RecvQueue& queue);
 
-// Queues receives until one is refused. REQUIRES: the queue has room for max_sge SGEs behind each
-// WQE, and the caller holds the lock of its producers.
+// Queues receives until one is refused. A slot is free when `freed` has passed it; null: when its
+// receive has been taken. REQUIRES: the queue has room for max_sge SGEs behind each WQE, and the
+// caller holds the lock of its producers.
 //   kNoSpace           the queue is full
 //   kInvalidArgument   more than max_sge SGEs, or 2^32 bytes and more in all
 [[nodiscard]] Posted queue_receives(std::span<const RecvWr> wrs, std::uint32_t max_sge,
-                                    proto::RecvQueue& queue);
+                                    proto::RecvQueue& queue,
+                                    const std::atomic<std::uint32_t>* freed);
 
 // Copies a WQE with its SGEs. REQUIRES: `to` has room for as many.
 void copy_recv(const proto::RecvWqe& from, proto::RecvWqe& to);

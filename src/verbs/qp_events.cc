@@ -72,6 +72,7 @@ void QueuePairImpl::flush_posted() {
 }
 
 void QueuePairImpl::flush_to_nowhere() {
+  queues_.forget_completions();
   queues_.forget_sends();
   if (proto::Stream* stream = lane_.stream()) stream->flush_posted();
   queues_.forget_receives();

@@ -42,12 +42,11 @@ Error QueuePairImpl::may_post() const {
 
 // Under the lock of the send queue.
 Error QueuePairImpl::enqueue(const SendWr& wr) {
-  proto::SendQueue& sends = queues_.sends();
-  proto::SendWqe* wqe = sends.reserve();
+  proto::SendWqe* wqe = queues_.reserve_send();
   if (wqe == nullptr || queues_.caps().max_send_wr == 0) return Error::kNoSpace;
   if (const Error error = fill(wr, *wqe); error != kTaken) return error;
   const std::uint64_t bytes = wqe->length + kHeaderBytes;
-  sends.commit();
+  queues_.sends().commit();
   lane_.posts().note_posted(bytes);
   return kTaken;
 }

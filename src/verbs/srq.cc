@@ -48,7 +48,7 @@ Posted SharedReceiveQueueImpl::post_recv(std::span<const RecvWr> wrs) {
     return posted;
   }
   const os::MutexLock lock(mutex_);
-  return queue_receives(wrs, max_sge_, *ring_);
+  return queue_receives(wrs, max_sge_, *ring_, nullptr);
 }
 
 bool SharedReceiveQueueImpl::take(proto::RecvWqe& out) {

@@ -56,7 +56,7 @@ Status WorkQueues::allocate(const QpOptions& o) {
 Posted WorkQueues::post_receives(std::span<const RecvWr> wrs) {
   assert(srq_ == nullptr);
   const os::SpinGuard lock(rq_lock_);
-  return queue_receives(wrs, caps_.max_recv_sge, rq_);
+  return queue_receives(wrs, caps_.max_recv_sge, rq_, &freed_.receives);
 }
 
 bool WorkQueues::take_receive(proto::RecvWqe& out) {
@@ -87,11 +87,12 @@ void WorkQueues::complete(const proto::SendDone& done) {
   wc.byte_len = done.byte_len;
   wc.qp_num = qp_num_;
   wc.vendor_error = done.vendor_error;
-  send_cq_->push(wc, done.status != WcStatus::kSuccess);
+  send_cq_->push(wc, done.status != WcStatus::kSuccess, {&freed_.sends, sq_.head()});
 }
 
 void WorkQueues::complete(const proto::RecvDone& done) {
   if (done.status != WcStatus::kSuccess) failed_ = true;
+  ++received_;
   if (recv_cq_ == nullptr || muted_) return;
   WorkCompletion wc;
   wc.wr_id = done.wr_id;
@@ -103,7 +104,10 @@ void WorkQueues::complete(const proto::RecvDone& done) {
   wc.vendor_error = done.vendor_error;
   wc.invalidated_rkey = done.invalidated.value;
   wc.imm_data = done.imm_data;
-  recv_cq_->push(wc, done.status != WcStatus::kSuccess || has(done.flags, WcFlags::kSolicited));
+  const bool solicited = done.status != WcStatus::kSuccess || has(done.flags, WcFlags::kSolicited);
+  // The slots of a shared queue are free when their receives are taken.
+  recv_cq_->push(wc, solicited,
+                 srq_ != nullptr ? SlotsToFree{} : SlotsToFree{&freed_.receives, received_});
 }
 
 void WorkQueues::flush_receives() {
@@ -137,14 +141,25 @@ void WorkQueues::flush_sends(WcStatus oldest) {
   }
 }
 
+void WorkQueues::forget_completions() {
+  if (send_cq_ != nullptr) send_cq_->forget(qp_num_);
+  if (recv_cq_ != nullptr && recv_cq_ != send_cq_) recv_cq_->forget(qp_num_);
+  // The engine has these requests behind it.
+  freed_.sends.store(sq_.head(), std::memory_order_release);
+  freed_.receives.store(received_, std::memory_order_release);
+}
+
 void WorkQueues::forget_sends() noexcept {
   while (sq_.head() != sq_.tail()) sq_.retire();
+  freed_.sends.store(sq_.head(), std::memory_order_release);
 }
 
 void WorkQueues::forget_receives() noexcept {
   cut_off_.reset();
   if (!has_own_receives()) return;
   while (rq_.head() != rq_.tail()) rq_.retire();
+  received_ = rq_.head();
+  freed_.receives.store(received_, std::memory_order_release);
 }
 
 }  // namespace weft::verbs

@@ -15,6 +15,7 @@
 
 #include "os/lock.h"
 #include "proto/work.h"
+#include "verbs/freed_slots.h"
 
 namespace weft::verbs {
 
@@ -46,6 +47,8 @@ class WorkQueues {
   [[nodiscard]] proto::SendQueue& sends() noexcept { return sq_; }
   [[nodiscard]] const proto::SendQueue& sends() const noexcept { return sq_; }
   [[nodiscard]] os::SpinLock& send_lock() noexcept { return sq_lock_; }
+  // The next free slot of the send queue; null: it is full. REQUIRES: the caller holds send_lock().
+  [[nodiscard]] proto::SendWqe* reserve_send() noexcept { return sq_.reserve(freed_.sends); }
   // Posts that were under way are in the send queue when it returns.
   void await_posts() noexcept { const os::SpinGuard lock(sq_lock_); }
   // REQUIRES: there is no shared receive queue, and caps() has receives.
@@ -68,7 +71,9 @@ class WorkQueues {
   // Ends the requests that no stream has begun; the oldest ends with this status. REQUIRES: there
   // is no stream now.
   void flush_sends(WcStatus oldest);
-  // All requests go without a completion.
+  // Completions that nobody has polled yet are dropped, all requests go without one, and all slots
+  // are free.
+  void forget_completions();
   void forget_sends() noexcept;
   void forget_receives() noexcept;
   // Completions go nowhere meanwhile.
@@ -77,10 +82,12 @@ class WorkQueues {
   // A request has failed or been flushed since this was said to be false.
   [[nodiscard]] bool failed() const noexcept { return failed_; }
   void set_failed(bool failed) noexcept { failed_ = failed; }
-  // Completions go nowhere from now on. Gives the CQs for sends and receives away.
+  // Completions go nowhere from now on, and those that nobody has polled yet are dropped. Gives the
+  // CQs for sends and receives away.
   [[nodiscard]] std::pair<std::shared_ptr<CompletionQueueImpl>,
                           std::shared_ptr<CompletionQueueImpl>>
-  retire() noexcept {
+  retire() {
+    forget_completions();
     return {std::move(send_cq_), std::move(recv_cq_)};
   }
 
@@ -108,6 +115,8 @@ class WorkQueues {
   proto::SendQueue sq_;
   os::SpinLock rq_lock_;  // producers of rq_
   proto::RecvQueue rq_;
+  std::uint32_t received_ = 0;  // index in rq_ behind the last receive that was completed
+  FreedSlots freed_;
 };
 
 }  // namespace weft::verbs

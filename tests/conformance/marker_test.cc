@@ -120,6 +120,7 @@ TEST(Rfc5044_4_3, SentMarkersAreRightAtEveryPositionOfAnFpdu) {
       const std::size_t size = id % 2 == 0 ? 480 : id * 4 % 300;
       post(*s.weft.qp, wr_send(id), {out.sge(0, size)});
       EXPECT_EQ(s.peer.recv_segment(raw::kSend).payload, out.copy(0, size));
+      take_success(*s.weft.send_cq, id);
     }
   }
 }

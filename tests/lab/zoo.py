@@ -50,9 +50,9 @@ ANIMALS = {
             [("queue pair number", "MADE")]),
     "e12": ("E12", "the memory of an RDMA Write, wr_id N, 4096 octets at N, was unmapped before its "
             "completion was polled", [("queue pair number", "MADE")]),
-    "e20": ("E20", "5 requests, and 4 were asked for (max_send_wr); none of them was signaled",
+    "e20": ("E20", "6 requests, and 5 were asked for (max_send_wr); none of them was signaled",
             [("queue pair number", "MADE")]),
-    "e20_bind": ("E20", "5 requests, and 4 were asked for (max_send_wr); none of them was signaled",
+    "e20_bind": ("E20", "6 requests, and 5 were asked for (max_send_wr); none of them was signaled",
                  [("queue pair number", "MADE")]),
     "e20_polled": ("E20", "4 requests, and 3 were asked for (max_send_wr); the program has polled",
                    [("queue pair number", "MADE")]),

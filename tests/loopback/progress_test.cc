@@ -304,8 +304,9 @@ TEST(Progress, ALoopOfTheCallersSleepsAsWaitDoes) {
     config.progress = mode;
     EndpointOptions options;
     options.with_channel = true;
-    Pair pair(config, options, options);
     constexpr std::uint64_t kRounds = 2000;
+    options.max_send_wr = kRounds;  // nobody polls for sends
+    Pair pair(config, options, options);
     post_recv(*pair.a.qp, 0);
     post_recv(*pair.b.qp, 0);
     std::thread other([&] {

@@ -132,6 +132,7 @@ void ping_pong(ProgressMode mode, int rounds, const std::vector<Way>& ways) {
   config.progress = mode;
   EndpointOptions options;
   options.with_channel = true;
+  options.max_send_wr = static_cast<std::uint32_t>(rounds);  // nobody polls for sends
   Host ours(config), theirs(config);
   Endpoint a(ours, options), b(theirs, options);
   connect(ours, a, theirs, b);

@@ -248,6 +248,35 @@ TEST(Datagrams, ErrorFlushesAndResetForgets) {
   EXPECT_EQ(a.qp().modify(QpState::kRtr).error(), Error::kBadState);
 }
 
+// As on adapters, the slot of a request is free when a completion at or after it has been polled.
+TEST(Datagrams, PostedUntilTheQueueIsFullAndThenPolledOverflowNothing) {
+  const Side a;
+  const DatagramPeer to = a.peer(kKey + 1);  // dropped
+  const std::uint32_t depth = a.qp().caps().max_send_wr;
+  WorkCompletion wc;
+  ASSERT_LE(2 * depth, a.set.cq->depth());
+  for (int round = 0; round < 3; ++round) {
+    for (std::uint32_t i = 0; i < depth; ++i) ASSERT_TRUE(a.send(to, "x"));
+    ASSERT_TRUE(eventually([&] { return a.qp().query().sq_outstanding == 0; }));
+    EXPECT_EQ(a.send(to, "x").error(), Error::kNoSpace);
+    EXPECT_EQ(a.next().status, WcStatus::kSuccess);
+    EXPECT_TRUE(a.send(to, "x"));
+    for (std::uint32_t i = 0; i < depth; ++i) EXPECT_EQ(a.next().status, WcStatus::kSuccess);
+  }
+  for (std::uint32_t i = 0; i < a.qp().caps().max_recv_wr; ++i) a.receive(i);
+  EXPECT_EQ(a.qp().post_recv(RecvWr{}).error(), Error::kNoSpace);
+  ASSERT_TRUE(a.qp().modify(QpState::kError));
+  EXPECT_EQ(a.qp().post_recv(RecvWr{}).error(), Error::kNoSpace);
+  EXPECT_EQ(a.next().status, WcStatus::kFlushed);
+  a.receive(99);
+  ASSERT_TRUE(a.qp().modify(QpState::kReset));
+  EXPECT_EQ(a.set.cq->poll({&wc, 1}), 0U);
+  ASSERT_TRUE(a.qp().modify(QpState::kInit));
+  for (std::uint32_t i = 0; i < a.qp().caps().max_recv_wr; ++i) a.receive(i);
+  EXPECT_EQ(a.qp().post_recv(RecvWr{}).error(), Error::kNoSpace);
+  EXPECT_FALSE(a.set.cq->overflowed());
+}
+
 TEST(Datagrams, ManyQueuePairsHaveNumbersOfTheirOwn) {
   const Side a;
   Host host(datagram_config());

@@ -106,18 +106,18 @@ Status DatagramQp::allocate(const QpOptions& o) {
   const std::size_t tail = std::max({proto::kSendTailMin, o.max_send_sge * sizeof(Sge),
                                      static_cast<std::size_t>(o.max_inline_bytes)}) +
                            kTargetRoom;
-  if (!sq_.allocate(std::max(o.max_send_wr, 1U), tail)) return fail(Error::kNoMemory);
-  caps_.max_send_wr = o.max_send_wr == 0 ? 0 : sq_.capacity();
+  if (!rings_.sends.allocate(std::max(o.max_send_wr, 1U), tail)) return fail(Error::kNoMemory);
+  caps_.max_send_wr = o.max_send_wr == 0 ? 0 : rings_.sends.capacity();
   caps_.max_send_sge = std::max(o.max_send_sge, 1U);
   caps_.max_inline_bytes = static_cast<std::uint32_t>(
-      std::min<std::size_t>(sq_.tail_bytes() - kTargetRoom, limits::kInlineBytes));
+      std::min<std::size_t>(rings_.sends.tail_bytes() - kTargetRoom, limits::kInlineBytes));
   out_.slots = std::make_unique<Slots>();
   in_.slots = std::make_unique<Slots>();
   in_.has_gid = o.has_gid;
   in_.on_late_receive = o.on_late_receive;
   in_.on_refused = out_.on_refused = o.on_refused_memory;
   if (srq_ != nullptr) return {};
-  return allocate_receives(o, caps_, rq_);
+  return allocate_receives(o, caps_, rings_.receives);
 }
 
 void DatagramQp::retire() {
@@ -129,6 +129,7 @@ void DatagramQp::retire() {
     const os::MutexLock rx_lock(rx_mutex_);
     const os::MutexLock tx_lock(tx_mutex_);
     state_.store(QpState::kError, std::memory_order_release);
+    forget_completions();
     send_cq = std::move(send_cq_);
     recv_cq = std::move(recv_cq_);
   }
@@ -143,8 +144,8 @@ QpAttributes DatagramQp::query() const {
   QpAttributes a{};
   a.state = state();
   a.caps = caps_;
-  a.sq_outstanding = sq_.size();
-  a.rq_outstanding = caps_.max_recv_sge == 0 ? 0 : rq_.size();
+  a.sq_outstanding = rings_.sends.size();
+  a.rq_outstanding = caps_.max_recv_sge == 0 ? 0 : rings_.receives.size();
   return a;
 }
 
@@ -178,13 +179,8 @@ Status DatagramQp::modify(QpState asked) {
   if (!follow(datagram_moves(), to, asked)) return fail(Error::kBadState);
   state_.store(to, std::memory_order_release);
   if (to == QpState::kReset) {
-    if (send_cq_ != nullptr) send_cq_->forget(number());
-    if (recv_cq_ != nullptr) recv_cq_->forget(number());
-    while (sq_.head() != sq_.tail()) sq_.retire();
-    if (srq_ == nullptr) {
-      const os::SpinGuard producers(rq_lock_);
-      while (rq_.head() != rq_.tail()) rq_.retire();
-    }
+    forget_completions();
+    forget_requests();
   } else if (to == QpState::kError) {
     flush_sends();
     flush_receives();
@@ -198,6 +194,20 @@ Status DatagramQp::modify(QpState asked) {
     flush();  // posted in SQD
   }
   return {};
+}
+
+void DatagramQp::forget_completions() {
+  if (send_cq_ != nullptr) send_cq_->forget(number());
+  if (recv_cq_ != nullptr) recv_cq_->forget(number());
+}
+
+void DatagramQp::forget_requests() {
+  while (rings_.sends.head() != rings_.sends.tail()) rings_.sends.retire();
+  rings_.freed.sends.store(rings_.sends.head(), std::memory_order_release);
+  if (srq_ != nullptr) return;
+  const os::SpinGuard producers(rq_lock_);
+  while (rings_.receives.head() != rings_.receives.tail()) rings_.receives.retire();
+  rings_.freed.receives.store(rings_.receives.head(), std::memory_order_release);
 }
 
 void DatagramQp::cq_overflowed() { static_cast<void>(modify(QpState::kError)); }
@@ -238,7 +248,7 @@ Error DatagramQp::may_post() const {
 }
 
 Error DatagramQp::enqueue(const SendWr& wr) {
-  proto::SendWqe* wqe = sq_.reserve();
+  proto::SendWqe* wqe = rings_.sends.reserve(rings_.freed.sends);
   if (wqe == nullptr || caps_.max_send_wr == 0) return Error::kNoSpace;
   const bool with_immediate = wr.op == SendOp::kImmediate;
   if ((wr.op != SendOp::kSend && !with_immediate) || wr.peer == nullptr) {
@@ -258,24 +268,24 @@ Error DatagramQp::enqueue(const SendWr& wr) {
                       device_.peer_directory()->choose(wr.peer->own),
                       wr.peer->traffic_class,
                       wr.peer->hop_limit};
-  sq_.commit();
+  rings_.sends.commit();
   return kTaken;
 }
 
 DatagramQp::Target* DatagramQp::target_of(proto::SendWqe& wqe) const {
   static_assert(sizeof(Target) <= kTargetRoom);
-  return reinterpret_cast<Target*>(wqe.inline_data() + sq_.tail_bytes() - kTargetRoom);
+  return reinterpret_cast<Target*>(wqe.inline_data() + rings_.sends.tail_bytes() - kTargetRoom);
 }
 
 // --- sending ---
 
 // Sends what is queued, as far as the socket takes it.
 void DatagramQp::flush() {
-  while (sends(state()) && !out_.blocked && sq_.head() != sq_.tail()) {
+  while (sends(state()) && !out_.blocked && rings_.sends.head() != rings_.sends.tail()) {
     std::uint32_t count = 0;  // as wide as the queue's indices, which wrap
     Prepared last = Prepared::kReady;
-    while (count < kBatch && sq_.head() + count != sq_.tail()) {
-      last = prepare(sq_.at(sq_.head() + count), count);
+    while (count < kBatch && rings_.sends.head() + count != rings_.sends.tail()) {
+      last = prepare(rings_.sends.at(rings_.sends.head() + count), count);
       if (last != Prepared::kReady) break;
       ++count;
     }
@@ -384,7 +394,7 @@ void DatagramQp::send_failed() {
 }
 
 void DatagramQp::complete_send(WcStatus status) {
-  const proto::SendWqe& wqe = sq_.at(sq_.head());
+  const proto::SendWqe& wqe = rings_.sends.at(rings_.sends.head());
   WorkCompletion wc;
   wc.wr_id = wqe.wr_id;
   wc.status = status;
@@ -393,12 +403,13 @@ void DatagramQp::complete_send(WcStatus status) {
   wc.qp_num = number();
   const bool failed = status != WcStatus::kSuccess;
   const bool told = failed || wqe.has_flag(SendFlags::kSignaled);
-  sq_.retire();
-  if (told && send_cq_ != nullptr) send_cq_->push(wc, failed);
+  rings_.sends.retire();
+  if (!told || send_cq_ == nullptr) return;
+  send_cq_->push(wc, failed, {&rings_.freed.sends, rings_.sends.head()});
 }
 
 void DatagramQp::flush_sends() {
-  while (sq_.head() != sq_.tail()) complete_send(WcStatus::kFlushed);
+  while (rings_.sends.head() != rings_.sends.tail()) complete_send(WcStatus::kFlushed);
 }
 
 // --- who reads the socket ---

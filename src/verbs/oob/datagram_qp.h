@@ -25,6 +25,7 @@
 #include "roce/datagram.h"
 #include "verbs/cq_user.h"
 #include "verbs/device.h"
+#include "verbs/freed_slots.h"
 #include "verbs/held.h"
 #include "verbs/oob/ip_marks.h"
 #include "verbs/qp_of_domain.h"
@@ -119,6 +120,8 @@ class DatagramQp final : public QueuePair,
   void send_failed() WEFT_REQUIRES(tx_mutex_);
   void complete_send(WcStatus status) WEFT_REQUIRES(tx_mutex_);
   void flush_sends() WEFT_REQUIRES(tx_mutex_);
+  void forget_completions() WEFT_REQUIRES(tx_mutex_, rx_mutex_);
+  void forget_requests() WEFT_REQUIRES(tx_mutex_, rx_mutex_);
 
   // --- receiving: datagram_receive.cc ---
   enum class WithoutReceive : std::uint8_t { kWait, kLose };  // a datagram
@@ -156,8 +159,14 @@ class DatagramQp final : public QueuePair,
   std::atomic<QpState> state_{QpState::kReset};  // written with both mutexes
   std::atomic<std::uint32_t> key_{0};
 
+  struct Rings {
+    proto::SendQueue sends;
+    proto::RecvQueue receives;
+    FreedSlots freed;
+  };
+  Rings rings_;
+
   os::Mutex tx_mutex_;
-  proto::SendQueue sq_;
   struct Out {
     OnRefused on_refused;
     std::unique_ptr<Slots> slots;
@@ -170,8 +179,7 @@ class DatagramQp final : public QueuePair,
   Out out_ WEFT_GUARDED_BY(tx_mutex_);
 
   os::Mutex rx_mutex_;
-  os::SpinLock rq_lock_;  // producers of rq_
-  proto::RecvQueue rq_;
+  os::SpinLock rq_lock_;  // producers of receives
   struct Receive {
     proto::RecvWqe wqe;
     Sge sges[limits::kSgesPerRequest];

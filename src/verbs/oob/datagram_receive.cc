@@ -39,7 +39,7 @@ std::size_t DatagramQp::batch_size(WithoutReceive what) const {
   if (srq_ != nullptr) {
     posted = srq_->posted();
   } else if (caps_.max_recv_wr != 0) {
-    posted = rq_.size();
+    posted = rings_.receives.size();
   }
   if (posted != 0) return std::min(posted, kBatch);
   return what == WithoutReceive::kWait && recv_cq_->has_completions() ? 0 : kBatch;
@@ -126,9 +126,9 @@ void DatagramQp::take(std::span<const std::uint8_t> octets, const SocketAddress&
 
 bool DatagramQp::take_receive() {
   if (srq_ != nullptr) return srq_->take(in_.receive.wqe);
-  if (caps_.max_recv_wr == 0 || rq_.head() == rq_.tail()) return false;
-  copy_recv(rq_.at(rq_.head()), in_.receive.wqe);
-  rq_.retire();
+  if (caps_.max_recv_wr == 0 || rings_.receives.head() == rings_.receives.tail()) return false;
+  copy_recv(rings_.receives.at(rings_.receives.head()), in_.receive.wqe);
+  rings_.receives.retire();
   return true;
 }
 
@@ -180,7 +180,10 @@ void DatagramQp::complete_receive(WcStatus status, const WorkCompletion& about) 
   wc.wr_id = in_.receive.wqe.wr_id;
   wc.status = status;
   wc.qp_num = number();
-  recv_cq_->push(wc, status != WcStatus::kSuccess || has(wc.flags, WcFlags::kSolicited));
+  const bool solicited = status != WcStatus::kSuccess || has(wc.flags, WcFlags::kSolicited);
+  recv_cq_->push(wc, solicited,
+                 srq_ != nullptr ? SlotsToFree{}
+                                 : SlotsToFree{&rings_.freed.receives, rings_.receives.head()});
 }
 
 // --- posts ---
@@ -192,7 +195,7 @@ Posted DatagramQp::post_recv(std::span<const RecvWr> wrs) {
   if (posted.error != kTaken) return posted;
   {
     const os::SpinGuard lock(rq_lock_);
-    posted = queue_receives(wrs, caps_.max_recv_sge, rq_);
+    posted = queue_receives(wrs, caps_.max_recv_sge, rings_.receives, &rings_.freed.receives);
   }
   if (state() != QpState::kError || posted.count == 0) return posted;
   const os::MutexLock lock(rx_mutex_);
@@ -203,9 +206,9 @@ Posted DatagramQp::post_recv(std::span<const RecvWr> wrs) {
 void DatagramQp::flush_receives() {
   if (srq_ != nullptr) return;
   { const os::SpinGuard lock(rq_lock_); }
-  while (rq_.head() != rq_.tail()) {
-    in_.receive.wqe.wr_id = rq_.at(rq_.head()).wr_id;
-    rq_.retire();
+  while (rings_.receives.head() != rings_.receives.tail()) {
+    in_.receive.wqe.wr_id = rings_.receives.at(rings_.receives.head()).wr_id;
+    rings_.receives.retire();
     if (recv_cq_ != nullptr) complete_receive(WcStatus::kFlushed, {});
   }
 }

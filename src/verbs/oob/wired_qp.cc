@@ -182,10 +182,6 @@ Status QueuePairImpl::reset_wired() {
     ++wired_.generation;
     wired_.stranded = false;
     state_.store(QpState::kReset, std::memory_order_release);
-    // As on adapters: programs that wire anew do not expect what was before.
-    if (retired_) return;
-    queues_.send_cq()->forget(number());
-    queues_.recv_cq()->forget(number());
   });
   return {};
 }

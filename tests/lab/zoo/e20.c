@@ -1,7 +1,7 @@
 // E20: unsignaled Sends, whose slots are thought free when the peer has got them.
 #include "zoo.h"
 
-enum { kDepth = 4, kRounds = 8 };
+enum { kDepth = 5, kRounds = 8 };
 static char octets[2][64];
 
 int main(void) {

@@ -1,7 +1,7 @@
 // E20: binds of a memory window, which take slots of the send queue too.
 #include "zoo.h"
 
-enum { kDepth = 4, kRounds = 8 };
+enum { kDepth = 5, kRounds = 8 };
 static char octets[64];
 
 int main(void) {
