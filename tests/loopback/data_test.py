@@ -277,6 +277,17 @@ def case_a_plain_verbs_client(tmp):
         assert ask("read", "file") == (served / "file").read_bytes()
 
 
+def case_a_limit_of_octets_per_second(tmp):
+    """What comes is what was there. How long it took is the unit test's affair."""
+    source, served = filled(tmp / "source", "small", "folder/small"), tmp / "served"
+    big_file(source / "big", 3)
+    served.mkdir()
+    with Server(served, "--writable") as server:
+        run("put", "-r", "--bwlimit", 10 << 20, f"{source}/", server.url("there"))
+        run("get", "-r", "--bwlimit", 10 << 20, server.url("there/"), tmp / "back")
+    assert tree_of(source) == tree_of(served / "there") == tree_of(tmp / "back")
+
+
 CASES = {name[5:]: function for name, function in globals().items() if name.startswith("case_")}
 
 

@@ -8,6 +8,7 @@ if(TARGET weft_files)
             "${CMAKE_CURRENT_LIST_DIR}/files_exclude_test.cc"
             "${CMAKE_CURRENT_LIST_DIR}/files_hidden_test.cc"
             "${CMAKE_CURRENT_LIST_DIR}/files_messages_test.cc"
+            "${CMAKE_CURRENT_LIST_DIR}/files_pace_test.cc"
             "${CMAKE_CURRENT_LIST_DIR}/files_pages_test.cc"
             "${CMAKE_CURRENT_LIST_DIR}/files_peer_user_test.cc"
             "${CMAKE_CURRENT_LIST_DIR}/files_protocol_test.cc"

@@ -86,6 +86,10 @@ cli::Arguments* add_copy(cli::Arguments& app, Command& c, Command::Kind kind, co
                   "Seconds to try to reach a server that was lost")
       .type_name("SECONDS")
       .show_default();
+  sub->add_option("--bwlimit", c.copy.options.bytes_per_second,
+                  "Copy at most so many bytes of files a second, on the average; 0: no limit")
+      .type_name("BYTES")
+      .show_default();
   add_timeout(*sub, c);
   add_token(*sub, c);
   add_port_option(*sub, c.port);

@@ -21,7 +21,8 @@ struct CopyOptions {
   bool durable = false;                          // wait for the disk that is copied to
   bool allow_changing = false;  // keep what was copied of a file that changed meanwhile
   unsigned retry_seconds = 30;
-  std::vector<std::string> exclude;  // names of a tree to leave alone, see is_excluded()
+  std::uint64_t bytes_per_second = 0;  // at most, or 0
+  std::vector<std::string> exclude;    // names of a tree to leave alone, see is_excluded()
 };
 
 struct CopyTotals {

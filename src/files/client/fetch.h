@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "files/client/copy_options.h"
+#include "files/client/copy_pace.h"
 #include "files/client/data_client.h"
 #include "files/client/extras.h"
 #include "files/client/listing.h"
@@ -92,6 +93,7 @@ class Fetch {
 
   ServerAddress server_;
   CopyOptions options_;
+  Pace pace_{options_.bytes_per_second};
   CopyWatcher watcher_;
   std::unique_ptr<Client> client_;
   Registered memory_;

@@ -77,6 +77,7 @@ Outcome<void> Fetch::get_small(std::size_t count) {
       slot_of[next] = free_slots.back();
       free_slots.pop_back();
       std::uint8_t* const room = memory_.data() + slot_of[next] * kSmallBytes;
+      pace_.wait(files_[next].attributes.size);
       const OpenRequest request{{address_of(room), memory_.rkey(), kSmallBytes},
                                 {files_[next].path, links_}};
       ok = client_->post(request, next++);
@@ -199,6 +200,7 @@ Outcome<void> Fetch::read_range(std::uint64_t handle, std::uint64_t from, std::u
       const auto bytes = static_cast<std::uint32_t>(std::min<std::uint64_t>(block, size - issued));
       request.memory = {address_of(memory_.data() + slot * block), memory_.rkey(), bytes};
       arrived[slot] = 0;
+      pace_.wait(bytes);
       if (auto ok = client_->post(request, issued); !ok) return ok;
       issued += bytes;
     }

@@ -459,6 +459,7 @@ Outcome<void> Push::send_blocks(int fd, std::uint64_t handle, std::uint64_t from
         continue;
       }
       const WriteRequest request{handle, issued, {address_of(at), memory_.rkey(), want}};
+      pace_.wait(want);
       if (auto ok = client_->post(request, slot); !ok) return ok;
       busy |= 1U << slot;
       issued += want;

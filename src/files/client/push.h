@@ -10,6 +10,7 @@
 #include <utility>
 #include <vector>
 
+#include "files/client/copy_pace.h"
 #include "files/client/fetch.h"
 #include "files/client/unflushed.h"
 #include "os/fd.h"
@@ -85,6 +86,7 @@ class Push {
 
   ServerAddress server_;
   CopyOptions options_;
+  Pace pace_{options_.bytes_per_second};
   CopyWatcher watcher_;
   std::unique_ptr<Client> client_;
   Registered memory_;

@@ -1,0 +1,23 @@
+#include "files/client/copy_pace.h"
+
+#include <algorithm>
+#include <thread>
+
+namespace weft::files {
+
+Pace::Clock::duration Pace::due(std::uint64_t bytes, Clock::time_point now) {
+  if (bytes_per_second_ == 0) return {};
+  const auto at = std::max(next_, now);
+  const std::chrono::duration<double> cost(static_cast<double>(bytes) /
+                                           static_cast<double>(bytes_per_second_));
+  next_ = at + std::chrono::duration_cast<Clock::duration>(cost);
+  return at - now;
+}
+
+void Pace::wait(std::uint64_t bytes) {
+  if (bytes_per_second_ == 0) return;
+  const auto pause = due(bytes, Clock::now());
+  if (pause > Clock::duration::zero()) std::this_thread::sleep_for(pause);
+}
+
+}  // namespace weft::files

@@ -1,0 +1,29 @@
+// A limit of octets per second: each request waits until those before it are paid for.
+//
+// One thread.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+
+namespace weft::files {
+
+class Pace {
+ public:
+  using Clock = std::chrono::steady_clock;
+
+  // 0: no limit.
+  explicit Pace(std::uint64_t bytes_per_second) : bytes_per_second_(bytes_per_second) {}
+
+  // How long a request of so many octets has to wait. It counts as made then. Time in which nothing
+  // was asked for is not made up for.
+  [[nodiscard]] Clock::duration due(std::uint64_t bytes, Clock::time_point now);
+  // Waits for so long.
+  void wait(std::uint64_t bytes);
+
+ private:
+  const std::uint64_t bytes_per_second_;
+  Clock::time_point next_{};
+};
+
+}  // namespace weft::files
