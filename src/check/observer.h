@@ -102,12 +102,6 @@ struct Completed {
   bool receive = false;  // meaningful only with success
 };
 
-// A completion that goes to the program with another status (`weft run --faults`).
-struct Injected {
-  int status = 0;       // ibv_wc_status; 0: its own
-  bool breaks = false;  // its queue pair has to go to the error state
-};
-
 // An event of rdma_cm in place of one that says success.
 struct InjectedCm {
   bool is_one = false;
@@ -115,12 +109,13 @@ struct InjectedCm {
   int error = 0;  // errno
 };
 
-// The libraries' own side: how the module has something happen that no call asks for. Any thread.
+// The libraries' own side: how the module has something happen that no call asks for. Any thread;
+// the module holds no lock of its own meanwhile. A handle that is not alive is passed over.
 struct Hands {
   // Moves a queue pair to the error state.
-  void (*break_qp)(std::uint32_t number) = nullptr;
+  void (*break_qp)(const void* qp) = nullptr;
   // Breaks its connection.
-  void (*disconnect)(std::uint32_t number) = nullptr;
+  void (*disconnect)(const void* qp) = nullptr;
   // Queues an asynchronous event (ibv_event_type) of this object; null: of the device.
   void (*raise)(int event, const void* handle) = nullptr;
 };
@@ -161,8 +156,9 @@ class Observer {
   // Before the request is posted, and that the last ones were refused.
   virtual void posting(const Posted& request) = 0;
   virtual void not_posted(const void* qp, std::uint32_t count) = 0;
-  // A request has completed with success, and has not been told to the program yet.
-  virtual Injected inject(std::uint32_t qp_number, bool receive) = 0;
+  // A request has completed with success, and has not been told to the program yet. The status
+  // (ibv_wc_status) that it is told instead, by `weft run --faults`; 0: its own.
+  virtual int inject(std::uint32_t qp_number, bool receive) = 0;
   // An event of rdma_cm (rdma_cm_event_type) is fetched.
   virtual InjectedCm inject_cm(int event) = 0;
   virtual void completed(const Completed& completion) = 0;

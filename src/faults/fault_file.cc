@@ -5,6 +5,7 @@
 #include <cerrno>
 #include <charconv>
 #include <csignal>
+#include <cstring>
 #include <utility>
 
 #include "faults/fallible_calls.h"
@@ -35,27 +36,6 @@ constexpr std::array<std::string_view, 8> kNotOfQueuePairs = {"SUCCESS",
                                                               "INV_EECN_ERR",
                                                               "INV_EEC_STATE_ERR",
                                                               "?"};
-
-constexpr auto kErrors = std::to_array<Named>({{"ENOMEM", ENOMEM},
-                                               {"EINVAL", EINVAL},
-                                               {"EIO", EIO},
-                                               {"EAGAIN", EAGAIN},
-                                               {"EBUSY", EBUSY},
-                                               {"EPERM", EPERM},
-                                               {"EACCES", EACCES},
-                                               {"EMFILE", EMFILE},
-                                               {"ENODEV", ENODEV},
-                                               {"ENOSYS", ENOSYS},
-                                               {"EOPNOTSUPP", EOPNOTSUPP},
-                                               {"ENOSPC", ENOSPC},
-                                               {"EFAULT", EFAULT},
-                                               {"EADDRINUSE", EADDRINUSE},
-                                               {"EADDRNOTAVAIL", EADDRNOTAVAIL},
-                                               {"ECONNREFUSED", ECONNREFUSED},
-                                               {"ENETUNREACH", ENETUNREACH},
-                                               {"EHOSTUNREACH", EHOSTUNREACH},
-                                               {"ECONNRESET", ECONNRESET},
-                                               {"ETIMEDOUT", ETIMEDOUT}});
 
 constexpr auto kSignals = std::to_array<Named>({{"SIGKILL", SIGKILL},
                                                 {"SIGTERM", SIGTERM},
@@ -130,6 +110,16 @@ std::string list_of_statuses() {
     if (status_of(name)) out += (out.empty() ? "" : ", ") + std::string(name);
   }
   return out;
+}
+
+std::optional<int> errno_of(std::string_view word) {
+  if (word == "EOPNOTSUPP") return EOPNOTSUPP;  // another name of ENOTSUP
+  constexpr int kMost = 133;
+  for (int error = 1; error <= kMost; ++error) {
+    const char* const name = strerrorname_np(error);
+    if (name != nullptr && word == name) return error;
+  }
+  return std::nullopt;
 }
 
 template <class Number>
@@ -214,8 +204,10 @@ using Done = tl::expected<void, std::string>;
 Done read_place(Line& line, FaultRule& rule) {
   while (line.take_if("in")) {
     if (line.take_if("rank")) {
-      if (!number_of<std::uint64_t>(line.word())) return line.wrong("write the number of a rank");
-      rule.rank = line.take();
+      const auto rank = number_of<std::uint64_t>(line.word());
+      if (!rank) return line.wrong("write the number of a rank");
+      rule.rank = std::to_string(*rank);
+      line.take();
     } else if (line.take_if("program")) {
       if (line.at_end()) return line.wrong("write a pattern for the command line, as *client*");
       rule.program = line.take();
@@ -312,7 +304,11 @@ bool comes_by_itself(Effect effect) { return effect >= Effect::kEvent; }
 
 Done read_after(Line& line, When& when) {
   if (line.at_end()) return line.wrong("write a time as 2s or 10ms, or the name of a rule");
-  if (const auto time = time_of(line.word())) {
+  const char first = line.word().front();
+  const bool is_time = (first >= '0' && first <= '9') || first == '.' || first == '-';
+  const auto time = time_of(line.word());
+  if (is_time && !time) return line.wrong("write a time as 2s, 10ms or 50us, at most 1000000s");
+  if (is_time) {
     when.how = When::How::kAfterTime;
     when.time = *time;
   } else {
@@ -355,9 +351,9 @@ Done read_error(Line& line, FaultRule& rule) {
     if (call) return {};  // its usual error
     return line.wrong("write with what it completes: with RETRY_EXC_ERR");
   }
-  const auto error = call ? value_of(kErrors, line.word()) : status_of(line.word());
+  const auto error = call ? errno_of(line.word()) : status_of(line.word());
   if (!error) {
-    return line.wrong(call ? "write an errno: " + list_of(kErrors)
+    return line.wrong(call ? "write an errno, as ENOMEM or ECONNREFUSED"
                            : "write a status: " + list_of_statuses());
   }
   rule.error = *error;
@@ -376,21 +372,37 @@ tl::expected<FaultRule, std::string> read_rule(Line& line) {
   if (auto done = read_when(line, rule.when); !done) return tl::unexpected(done.error());
   if (auto done = read_error(line, rule); !done) return tl::unexpected(done.error());
   if (line.take_if("as")) {
-    if (line.at_end() || time_of(line.word())) return line.wrong("write a name that is no time");
+    const char first = line.at_end() ? '0' : line.word().front();
+    if ((first >= '0' && first <= '9') || first == '.' || first == '-')
+      return line.wrong("write a name; it begins with no number");
     rule.name = line.take();
   }
   if (!line.at_end()) return line.wrong("the rule is complete; each has a line of its own");
   return rule;
 }
 
+const FaultRule* named(const FaultFile& file, const std::string& name) {
+  const auto found =
+      std::ranges::find_if(file.rules, [&](const FaultRule& rule) { return rule.name == name; });
+  return found != file.rules.end() ? &*found : nullptr;
+}
+
+// Each `after NAME` has a rule of this name, which does not wait for it in turn.
 Done check_names(const FaultFile& file) {
   for (const FaultRule& rule : file.rules) {
-    if (rule.when.how != When::How::kAfterRule) continue;
-    const bool known = std::ranges::any_of(
-        file.rules, [&](const FaultRule& other) { return other.name == rule.when.rule; });
-    if (!known) {
-      return tl::unexpected(std::to_string(rule.line) + ": after " + rule.when.rule +
-                            ": no rule has this name; `as NAME` at its end names a rule");
+    const std::string at = std::to_string(rule.line) + ": ";
+    if (!rule.name.empty() && named(file, rule.name) != &rule)
+      return tl::unexpected(at + "as " + rule.name + ": another rule has this name");
+    std::size_t steps = 0;
+    for (const FaultRule* one = &rule; one->when.how == When::How::kAfterRule; ++steps) {
+      const FaultRule* const before = named(file, one->when.rule);
+      if (before == nullptr) {
+        return tl::unexpected(std::to_string(one->line) + ": after " + one->when.rule +
+                              ": no rule has this name; `as NAME` at its end names a rule");
+      }
+      if (steps > file.rules.size())
+        return tl::unexpected(at + "after " + rule.when.rule + ": the rules wait for each other");
+      one = before;
     }
   }
   return {};
@@ -417,6 +429,10 @@ std::string_view cm_event_name(int event) {
 
 tl::expected<FaultFile, std::string> parse_faults(std::string_view text) {
   FaultFile out;
+  if (const std::size_t nul = text.find('\0'); nul != std::string_view::npos) {
+    const auto lines = std::ranges::count(text.substr(0, nul), '\n');
+    return tl::unexpected(std::to_string(lines + 1) + ": an octet of 0; this is no file of text");
+  }
   for (int number = 1; !text.empty(); ++number) {
     const std::size_t end = std::min(text.find('\n'), text.size());
     const std::string_view whole = text.substr(0, end);

@@ -9,8 +9,13 @@ namespace weft::faults {
 
 namespace {
 
+std::string_view without_zeros(std::string_view number) {
+  while (number.size() > 1 && number.front() == '0') number.remove_prefix(1);
+  return number;
+}
+
 bool is_meant(const FaultRule& rule, std::string_view rank, const std::string& command_line) {
-  if (!rule.rank.empty() && rule.rank != rank) return false;
+  if (!rule.rank.empty() && rule.rank != without_zeros(rank)) return false;
   return rule.program.empty() || fnmatch(rule.program.c_str(), command_line.c_str(), 0) == 0;
 }
 
@@ -31,30 +36,37 @@ std::uint64_t mixed(std::uint64_t value) {
   return value ^ (value >> 31U);
 }
 
+std::uint64_t mixed_text(std::string_view text) {
+  std::uint64_t out = 0;
+  for (const char c : text) out = mixed(out ^ static_cast<unsigned char>(c));
+  return out;
+}
+
 }  // namespace
 
 FaultPlayer::FaultPlayer(FaultFile file, std::string_view rank, std::string_view command_line)
-    : seed_(file.seed) {
+    : seed_(mixed(file.seed) ^ mixed_text(rank)) {
   const std::string line(command_line);
+  std::uint64_t place = 0;
   for (FaultRule& rule : file.rules) {
-    if (is_meant(rule, rank, line)) rules_.push_back({std::move(rule), 0, false, {}});
+    if (is_meant(rule, rank, line)) rules_.push_back({std::move(rule), place, 0, false, {}});
+    ++place;
   }
 }
 
-bool FaultPlayer::by_chance(const Live& live, std::uint64_t count) const {
+bool FaultPlayer::by_chance(const Live& live, std::uint64_t object, std::uint64_t count) const {
   constexpr double kAll = 18446744073709551616.0;  // 2^64
-  const std::uint64_t drawn =
-      mixed(mixed(seed_ ^ static_cast<std::uint64_t>(live.rule.line)) ^ count);
+  const std::uint64_t drawn = mixed(mixed(mixed(seed_ ^ live.place) ^ object) ^ count);
   return static_cast<double>(drawn) / kAll * 100 < live.rule.when.percent;
 }
 
-bool FaultPlayer::strikes(Live& live, std::uint64_t count, Time now) {
+bool FaultPlayer::strikes(Live& live, std::uint64_t object, std::uint64_t count, Time now) {
   const When& when = live.rule.when;
   switch (when.how) {
     case When::How::kOn: return count == when.count;
     case When::How::kFrom: return count >= when.count;
     case When::How::kEvery: return count % when.count == 0;
-    case When::How::kShare: return by_chance(live, count);
+    case When::How::kShare: return by_chance(live, object, count);
     case When::How::kAfterTime: return !live.over && now >= when.time && (live.over = true);
     case When::How::kAfterRule:
       return !live.over && named_.contains(when.rule) && (live.over = true);
@@ -71,7 +83,7 @@ std::optional<Struck> FaultPlayer::call(std::string_view name, Time now) {
   for (Live& live : rules_) {
     if (live.rule.effect != Effect::kFail || live.rule.call != name) continue;
     ++live.count;
-    if (out || !strikes(live, live.count, now)) continue;
+    if (out || !strikes(live, 0, live.count, now)) continue;
     note(live, now);
     out = Struck{live.rule.line, live.count, live.rule.error};
   }
@@ -89,7 +101,7 @@ std::optional<Struck> FaultPlayer::completes(std::uint32_t qp, bool receive, Tim
     if (live.rule.effect != effect || (live.rule.qp && *live.rule.qp != known->second)) continue;
     // A queue pair is counted for itself: how the completions of several fall together is chance.
     const std::uint64_t count = ++live.of_qp[known->second];
-    if (out || live.over || !strikes(live, count, now)) continue;
+    if (out || live.over || !strikes(live, known->second, count, now)) continue;
     if (live.rule.when.how == When::How::kOn) live.over = true;
     note(live, now);
     out = Struck{live.rule.line, count, live.rule.error};
@@ -102,7 +114,7 @@ std::optional<FaultPlayer::Replaced> FaultPlayer::fetches(int cm_event, Time now
   for (Live& live : rules_) {
     if (live.rule.effect != Effect::kCm || !may_become(cm_event, live.rule.number)) continue;
     ++live.count;
-    if (out || !strikes(live, live.count, now)) continue;
+    if (out || !strikes(live, 0, live.count, now)) continue;
     note(live, now);
     out = Replaced{{live.rule.line, live.count, live.rule.error}, live.rule.number};
   }

@@ -2,7 +2,7 @@
 // user brings the time. One thread at a time.
 //
 // The same run of calls has the same faults: each rule counts what it is about, and chance comes
-// from the seed, the rule and its count.
+// from the seed, the rank, the rule, the queue pair and its count.
 #pragma once
 
 #include <chrono>
@@ -58,13 +58,15 @@ class FaultPlayer {
  private:
   struct Live {
     FaultRule rule;
+    std::uint64_t place = 0;  // among the rules of the file
     std::uint64_t count = 0;
     bool over = false;
     std::unordered_map<std::uint64_t, std::uint64_t> of_qp;  // counts of its own for each
   };
 
-  [[nodiscard]] bool strikes(Live& live, std::uint64_t count, Time now);
-  [[nodiscard]] bool by_chance(const Live& live, std::uint64_t count) const;
+  // `object`: which queue pair, 0 for calls.
+  [[nodiscard]] bool strikes(Live& live, std::uint64_t object, std::uint64_t count, Time now);
+  [[nodiscard]] bool by_chance(const Live& live, std::uint64_t object, std::uint64_t count) const;
   void note(const Live& live, Time now);
 
   const std::uint64_t seed_;

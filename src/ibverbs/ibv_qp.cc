@@ -197,13 +197,13 @@ ibv_qp* create_qp_ex(ibv_context* handle, ibv_qp_init_attr_ex* attr) {
   return create(attr->pd, *attr);
 }
 
-void break_qp(std::uint32_t number) {
-  const Pin<Qp> qp(std::static_pointer_cast<Qp>(registry::pin_qp_by_number(number)));
-  if (qp) static_cast<void>(qp->engine->modify(QpState::kError));
+void break_qp(const void* handle) {
+  if (const auto qp = registry::find<Qp>(handle))
+    static_cast<void>(qp->engine->modify(QpState::kError));
 }
 
-void disconnect_qp(std::uint32_t number) {
-  const Pin<Qp> qp(std::static_pointer_cast<Qp>(registry::pin_qp_by_number(number)));
+void disconnect_qp(const void* handle) {
+  const auto qp = registry::find<Qp>(handle);
   if (!qp) return;
   if (const auto connection = qp->engine->connection()) connection->abort();
 }

@@ -23,10 +23,10 @@ ibv_qp* create_qp_ex(ibv_context* handle, ibv_qp_init_attr_ex* attr);
   return IBV_QPS_ERR;
 }
 
-// Moves the queue pair with this number, if there is one, to the error state.
-void break_qp(std::uint32_t number);
+// Moves a queue pair to the error state, if it is alive.
+void break_qp(const void* handle);
 // Breaks its connection.
-void disconnect_qp(std::uint32_t number);
+void disconnect_qp(const void* handle);
 [[nodiscard]] ibv_qp_cap qp_caps(const QpCaps& caps);
 
 // Personality roce: programs and rdma_cm connect the QP by ibv_modify_qp, not by a connection.

@@ -6,9 +6,11 @@
 #include <cstdlib>
 #include <cstring>
 #include <new>
+#include <vector>
 
 #include "check/observer.h"
 #include "ibverbs/errors.h"
+#include "os/guarded.h"
 #include "os/say.h"
 
 namespace weft::ibverbs {
@@ -79,8 +81,7 @@ Act act_of(const ibv_send_wr& wr) {
 int refused_request(const ibv_send_wr& wr) {
   if (const int error = refused(act_of(wr)); error != 0) return error;
   if (wr.opcode != IBV_WR_RDMA_READ || wr.num_sge < 0) return 0;
-  return refused(Act::kPostReadSgeBeyond, Number::kMaxSgeRd,
-                 static_cast<std::uint64_t>(wr.num_sge));
+  return refused_read(static_cast<std::size_t>(wr.num_sge));
 }
 
 // The functions ibv_wr_...: those of requests that the device refuses are refused here, as by
@@ -91,7 +92,9 @@ int refused_builder(const ibv_qp_init_attr_ex& attr) {
   constexpr struct {
     std::uint64_t flag;
     Act act;
-  } kOperations[] = {{IBV_QP_EX_WITH_SEND_WITH_IMM, Act::kPostSendWithImm},
+  } kOperations[] = {{IBV_QP_EX_WITH_SEND, Act::kPostSend},
+                     {IBV_QP_EX_WITH_RDMA_WRITE, Act::kPostRdmaWrite},
+                     {IBV_QP_EX_WITH_SEND_WITH_IMM, Act::kPostSendWithImm},
                      {IBV_QP_EX_WITH_SEND_WITH_INV, Act::kPostSendWithInv},
                      {IBV_QP_EX_WITH_RDMA_WRITE_WITH_IMM, Act::kPostRdmaWriteWithImm},
                      {IBV_QP_EX_WITH_RDMA_READ, Act::kPostRdmaRead},
@@ -108,27 +111,47 @@ int refused_builder(const ibv_qp_init_attr_ex& attr) {
 
 int (*next_post_send)(ibv_qp* qp, ibv_send_wr* wr, ibv_send_wr** bad) = nullptr;
 
+int fail_post(int error, ibv_send_wr* at, ibv_send_wr** bad) {
+  if (bad != nullptr) *bad = at;
+  if (observer == nullptr) return fail_number(error);
+  observer->in_call("ibv_post_send");
+  static_cast<void>(fail_number(error));
+  observer->in_call(nullptr);
+  return error;
+}
+
+// Posts the first `count` requests of a list. It is not cut for that: other threads may post the
+// same list.
+int post_first(ibv_qp* qp, ibv_send_wr* wr, std::size_t count, ibv_send_wr** bad) {
+  std::vector<ibv_send_wr> copies;
+  copies.reserve(count);
+  for (const ibv_send_wr* one = wr; copies.size() < count; one = one->next) copies.push_back(*one);
+  for (std::size_t i = 0; i + 1 < count; ++i) copies[i].next = &copies[i + 1];
+  copies.back().next = nullptr;
+  ibv_send_wr* refused_copy = nullptr;
+  const int error = next_post_send(qp, copies.data(), &refused_copy);
+  if (error == 0 || bad == nullptr) return error;
+  *bad = wr;
+  for (const ibv_send_wr* copy = copies.data(); copy != refused_copy && copy != nullptr;
+       copy = copy->next) {
+    *bad = (*bad)->next;
+  }
+  return error;
+}
+
 // Requests before the first that is refused are posted, as by any device.
 int imitating_post_send(ibv_qp* qp, ibv_send_wr* wr, ibv_send_wr** bad) {
-  ibv_send_wr* last = nullptr;
-  for (ibv_send_wr* one = wr; one != nullptr; one = one->next) {
+  std::size_t before = 0;
+  for (ibv_send_wr* one = wr; one != nullptr; one = one->next, ++before) {
     const int error = refused_request(*one);
-    if (error == 0) {
-      last = one;
-      continue;
+    if (error == 0) continue;
+    if (before != 0) {
+      const auto posted =
+          os::guarded([&]() -> Result<int> { return post_first(qp, wr, before, bad); });
+      if (!posted) return fail_post(errno_of(posted.error()), wr, bad);
+      if (*posted != 0) return *posted;
     }
-    if (last != nullptr) {
-      last->next = nullptr;
-      const int earlier = next_post_send(qp, wr, bad);
-      last->next = one;
-      if (earlier != 0) return earlier;
-    }
-    if (bad != nullptr) *bad = one;
-    if (observer == nullptr) return fail_number(error);
-    observer->in_call("ibv_post_send");
-    static_cast<void>(fail_number(error));
-    observer->in_call(nullptr);
-    return error;
+    return fail_post(error, one, bad);
   }
   return next_post_send(qp, wr, bad);
 }
@@ -205,6 +228,10 @@ int refused_srq(const ibv_srq_attr& attr) noexcept {
   return error;
 }
 
+int refused_read(std::size_t sges) noexcept {
+  return refused(Act::kPostReadSgeBeyond, Number::kMaxSgeRd, sges);
+}
+
 int refused_access(unsigned flags) noexcept {
   if (likeness == nullptr) return 0;
   constexpr struct {
@@ -260,6 +287,7 @@ void imitate(ibv_port_attr& attr) noexcept {
     attr.max_mtu = std::min(attr.max_mtu, mtu_of(*mtu));
   if (const auto mtu = likeness->number(Number::kPortActiveMtu))
     attr.active_mtu = std::min(attr.active_mtu, mtu_of(*mtu));
+  attr.active_mtu = std::min(attr.active_mtu, attr.max_mtu);
   lower(attr.gid_tbl_len, Number::kPortGidTblLen);
   lower(attr.max_msg_sz, Number::kPortMaxMsgSz);
 }

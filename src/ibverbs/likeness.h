@@ -25,6 +25,8 @@ extern constinit const like::Profile* likeness;
 
 [[nodiscard]] int refused_qp(const ibv_qp_init_attr_ex& attr) noexcept;
 [[nodiscard]] int refused_srq(const ibv_srq_attr& attr) noexcept;
+// A Read into so many SGEs.
+[[nodiscard]] int refused_read(std::size_t sges) noexcept;
 // Rights of a region: IBV_ACCESS_...
 [[nodiscard]] int refused_access(unsigned flags) noexcept;
 [[nodiscard]] int refused_window(ibv_mw_type type) noexcept;

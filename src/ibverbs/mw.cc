@@ -74,6 +74,7 @@ int bind_mw(ibv_qp* qp, ibv_mw* handle, ibv_mw_bind* bind) {
   if (!object) return fail_number(EINVAL);
   const auto window = registry::find<Mw>(handle);
   if (!window) return fail_number(EINVAL);
+  if (const int error = refused(like::Act::kPostBindMw); error != 0) return fail_number(error);
   SendWr wr;
   BindParts parts;
   wr.wr_id = bind->wr_id;

@@ -14,8 +14,6 @@
 
 namespace weft::ibverbs {
 
-constinit const check::Hands* hands = nullptr;
-
 namespace {
 
 // Those of IBV_ACCESS_... that a request needs. Access has the same numbers.
@@ -120,14 +118,11 @@ check::Posted posted(ibv_qp* handle, const ibv_send_wr& wr) {
 // observes.
 
 // `weft run --faults` lets a completion fail: the queue pair is in the error state then, as with an
-// adapter, and the program sees it from now on.
+// adapter.
 void inject(std::uint32_t qp, bool receive, ibv_wc_status& status) {
   if (observer == nullptr) return;
-  const check::Injected injected = observer->inject(qp, receive);
-  if (injected.status == 0) return;
-  status = static_cast<ibv_wc_status>(injected.status);
-  if (!injected.breaks) return;
-  hands->break_qp(qp);
+  if (const int other = observer->inject(qp, receive); other != 0)
+    status = static_cast<ibv_wc_status>(other);
 }
 
 void tell(std::uint32_t qp, std::uint64_t wr_id, ibv_wc_status status, bool receive) {

@@ -98,7 +98,4 @@ void observe_completion(const WorkCompletion& completion, ibv_wc_status& status)
 // Puts functions that observe into the table of a context.
 void observe_operations(ibv_context_ops& ops);
 
-// Set with `observer`.
-extern constinit const check::Hands* hands;
-
 }  // namespace weft::ibverbs

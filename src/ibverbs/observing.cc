@@ -38,8 +38,7 @@ __attribute__((constructor)) void start_observing() {
                          : nullptr;
   if (open == nullptr) return os::say("weft: libweft-check.so: %s\n", dlerror());
   on_fork_child(stop_observing);
-  hands = &kHands;
-  observer = open(hands);
+  observer = open(&kHands);
 }
 
 }  // namespace

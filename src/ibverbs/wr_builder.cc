@@ -7,6 +7,7 @@
 
 #include "ibverbs/devices.h"
 #include "ibverbs/errors.h"
+#include "ibverbs/likeness.h"
 #include "ibverbs/observed.h"
 #include "ibverbs/post.h"
 #include "ibverbs/windows.h"
@@ -174,6 +175,8 @@ int check(const Qp& qp) {
   for (const BuiltRequest& request : builder.requests) {
     if (request.sges > now.caps.max_send_sge) return EINVAL;
     if (request.bytes > now.caps.max_inline_bytes) return EINVAL;
+    const int error = request.wr.op == SendOp::kRead ? refused_read(request.sges) : 0;
+    if (error != 0) return error;
     if (qp.engine->type() == QpType::kUd && !request.has_peer) return EINVAL;
     // See post_send: Immediate Data is a message of its own.
     const bool octets = request.sges + request.bytes > 0;

@@ -4,6 +4,7 @@
 #include <cassert>
 #include <cerrno>
 #include <charconv>
+#include <cstring>
 #include <utility>
 
 namespace weft::like {
@@ -99,27 +100,6 @@ constexpr auto kRoundings =
 constexpr auto kAtomics = std::to_array<Named<Atomics>>(
     {{"NONE", Atomics::kNone}, {"HCA", Atomics::kHca}, {"GLOB", Atomics::kGlob}});
 
-constexpr auto kErrors = std::to_array<Named<int>>({{"EINVAL", EINVAL},
-                                                    {"ENOMEM", ENOMEM},
-                                                    {"EOPNOTSUPP", EOPNOTSUPP},
-                                                    {"ENOSYS", ENOSYS},
-                                                    {"EPERM", EPERM},
-                                                    {"EACCES", EACCES},
-                                                    {"EFAULT", EFAULT},
-                                                    {"ENODEV", ENODEV},
-                                                    {"EAGAIN", EAGAIN},
-                                                    {"EBUSY", EBUSY},
-                                                    {"EIO", EIO},
-                                                    {"E2BIG", E2BIG},
-                                                    {"ERANGE", ERANGE},
-                                                    {"EMSGSIZE", EMSGSIZE},
-                                                    {"ENOSPC", ENOSPC},
-                                                    {"ENOTTY", ENOTTY},
-                                                    {"EPROTONOSUPPORT", EPROTONOSUPPORT},
-                                                    {"ENOTCONN", ENOTCONN},
-                                                    {"ENOENT", ENOENT},
-                                                    {"EMFILE", EMFILE}});
-
 // Where a profile comes from. They are kept, and have no effect.
 constexpr std::array<std::string_view, 7> kOrigins = {"device", "kernel", "firmware", "vendor",
                                                       "driver", "source", "date"};
@@ -138,6 +118,17 @@ std::optional<T> value_of(const std::array<Named<T>, N>& names, std::string_view
       std::ranges::find_if(names, [&](const Named<T>& one) { return one.name == name; });
   if (found == names.end()) return std::nullopt;
   return found->value;
+}
+
+std::optional<int> errno_of(std::string_view word) {
+  if (word == "ok") return 0;
+  if (word == "EOPNOTSUPP") return EOPNOTSUPP;  // another name of ENOTSUP
+  constexpr int kMost = 133;
+  for (int error = 1; error <= kMost; ++error) {
+    const char* const name = strerrorname_np(error);
+    if (name != nullptr && word == name) return error;
+  }
+  return std::nullopt;
 }
 
 std::optional<std::uint64_t> number_of(std::string_view text) {
@@ -196,7 +187,7 @@ tl::expected<void, std::string> Profile::set(std::string_view key, std::string_v
     if (!amount) return wrong(key, value, "write a number, as 64 or 0x40");
     numbers_[*number] = amount;
   } else if (const auto act = index_of(kActs, key)) {
-    const auto error = value == "ok" ? 0 : value_of(kErrors, value);
+    const auto error = errno_of(value);
     if (!error) return wrong(key, value, "write ok, or an errno such as EINVAL or EOPNOTSUPP");
     refusals_[*act] = *error;
   } else if (const auto size = index_of(kSizes, key)) {
@@ -215,6 +206,8 @@ tl::expected<void, std::string> Profile::set(std::string_view key, std::string_v
 
 tl::expected<Profile, std::string> parse(std::string_view text) {
   Profile out;
+  if (text.find('\0') != std::string_view::npos)
+    return tl::unexpected(std::string("an octet of 0; this is no file of text"));
   for (int number = 1; !text.empty(); ++number) {
     const std::size_t end = std::min(text.find('\n'), text.size());
     const std::string_view line = trimmed(text.substr(0, std::min(text.find('#'), end)));

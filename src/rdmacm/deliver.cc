@@ -108,6 +108,10 @@ void inject(Event& event) {
     // Its end is no news: it never came to be.
     if (connection != nullptr) connection->context = nullptr;
   }
+  // An end that is queued already is no news either. It is let go of here, outside the mutex.
+  const auto over = event.owner->channel->queue.take_if([&](const EventPtr& queued) {
+    return queued->is_raw && queued->raw.connection == connection && connection != nullptr;
+  });
   if (const auto qp = qp_of(owner)) static_cast<void>(qp->engine->modify(QpState::kError));
   if (connection != nullptr) connection->abort();
 }

@@ -143,6 +143,16 @@ def disconnects(_):
     same(lines, ["disconnected", "state ERR"])
 
 
+def locks(_):
+    """What comes at a time, while other threads are in the engine, in rdma_cm and in the rules."""
+    rules = "".join(f"disconnect on qp {qp} after {20 + 20 * qp}ms\n" for qp in range(20))
+    rules += "event DEVICE_FATAL after 700ms\n"
+    for options in ((), ("--path", "tcp"), ("--progress", "thread", "--path", "tcp"), ("--check",)):
+        lines, said = run(rules, "crowd", *options)
+        same(lines, ["done"])
+        check("the event DEVICE_FATAL" in said, said)
+
+
 def signals(_):
     run("kill SIGTERM after 300ms", "sleeps", status=-signal.SIGTERM)
     lines, said = run("fail reg_mr on 5th as broken\nkill SIGKILL after broken", "registers",
@@ -166,7 +176,7 @@ def mistakes(_):
             ("fail post_send on 0th", ":1:19: '0th': write a number from 1"),
             ("complete send on 5th with OOPS", "'OOPS': write a status: LOC_LEN_ERR"),
             ("complete send on 5th", "the line ends too early: write with"),
-            ("fail post_send on 3rd with EFOO", "'EFOO': write an errno: ENOMEM"),
+            ("fail post_send on 3rd with EFOO", "'EFOO': write an errno, as ENOMEM"),
             ("event QP_FATAL on cq 0 after 1s", "'cq': it is an event of a qp"),
             ("event NOTHING after 1s", "'NOTHING': write an event: CQ_ERR"),
             ("cm ESTABLISHED on 1st", "'ESTABLISHED': write an event: ADDR_ERROR"),
@@ -175,6 +185,12 @@ def mistakes(_):
             ("fail post_send on 1st now", "'now': the rule is complete")):
         _lines, said = run(rules, "registers", status=2)
         check(words in said and "--faults: " in said, f"{rules!r}: {said}")
+    for rules, words in (("# " + "x" * 200_000, "longer than 120 KiB"), ("# a\0b\n", "octet of 0")):
+        _lines, said = run(rules, "registers", status=2)
+        check(words in said, said)
+    done = subprocess.run([WEFT, "run", "--faults", "/", "--", PROGRAM], capture_output=True,
+                          text=True, timeout=LIMIT_S)
+    check(done.returncode == 2 and "/: Is a directory" in done.stderr, done.stderr)
     done = subprocess.run([WEFT, "run", "--faults", "/no/such/file", "--", PROGRAM],
                           capture_output=True, text=True, timeout=LIMIT_S)
     check(done.returncode == 2 and "/no/such/file: No such file" in done.stderr, done.stderr)
@@ -182,4 +198,4 @@ def mistakes(_):
 
 if __name__ == "__main__":
     main({case.__name__: case for case in (
-        calls, chance, sends, extended, receives, statuses, events, cm, disconnects, signals, places, mistakes)})
+        calls, chance, sends, extended, receives, statuses, events, cm, disconnects, locks, signals, places, mistakes)})

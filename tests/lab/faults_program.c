@@ -1,7 +1,11 @@
 // A program whose calls and completions `weft run --faults` lets fail.
-// faults_program writes|extended|receives|registers|events|connects|broken|sleeps
+// faults_program writes|extended|receives|registers|events|connects|broken|crowd|sleeps
 #include <errno.h>
 #include <poll.h>
+#include <pthread.h>
+#include <sched.h>
+#include <stdatomic.h>
+#include <stdbool.h>
 #include <unistd.h>
 
 #include "zoo/zoo.h"
@@ -228,6 +232,53 @@ static int broken(void) {
   return 0;
 }
 
+// Connections on which Sends come before their receives, and channels that come and go, in threads
+// of their own, for a second and a half.
+enum { kPairs = 10 };
+static struct pair crowd_of[kPairs];
+static atomic_bool over;
+
+static void* send_early(void* which) {
+  for (int i = 0; !atomic_load(&over); i = (i + 1) % (kPairs / 2)) {
+    struct pair* p = &crowd_of[2 * i + (which != NULL)];
+    struct ibv_mr* mr = p->client->context;
+    struct ibv_sge sge = {(uintptr_t)mr->addr, 8, mr->lkey};
+    struct ibv_send_wr wr = {.sg_list = &sge, .num_sge = 1, .opcode = IBV_WR_SEND}, *bad;
+    struct ibv_recv_wr receive = {.sg_list = &sge, .num_sge = 1}, *bad_receive;
+    wr.send_flags = IBV_SEND_SIGNALED;
+    struct ibv_wc wc;
+    if (ibv_post_send(p->client->qp, &wr, &bad) == 0) sched_yield();
+    ibv_post_recv(p->server->qp, &receive, &bad_receive);
+    while (ibv_poll_cq(p->client->send_cq, 1, &wc) > 0) {
+    }
+    while (ibv_poll_cq(p->server->recv_cq, 1, &wc) > 0) {
+    }
+  }
+  return NULL;
+}
+
+static void* make_channels(void* none) {
+  while (!atomic_load(&over)) rdma_destroy_event_channel(rdma_create_event_channel());
+  return none;
+}
+
+static int crowd(void) {
+  for (int i = 0; i < kPairs; i++) {
+    crowd_of[i] = connect_pair(16);
+    crowd_of[i].client->context = memory_of(crowd_of[i].client);
+  }
+  pthread_t threads[4];
+  pthread_create(&threads[0], NULL, send_early, NULL);
+  pthread_create(&threads[1], NULL, send_early, &over);
+  pthread_create(&threads[2], NULL, make_channels, NULL);
+  pthread_create(&threads[3], NULL, make_channels, NULL);
+  usleep(1500000);
+  atomic_store(&over, true);
+  for (int i = 0; i < 4; i++) pthread_join(threads[i], NULL);
+  printf("done\n");
+  return 0;
+}
+
 int main(int argc, char** argv) {
   const char* what = argc > 1 ? argv[1] : "";
   setvbuf(stdout, NULL, _IOLBF, 0);
@@ -238,6 +289,7 @@ int main(int argc, char** argv) {
   if (strcmp(what, "events") == 0) return events();
   if (strcmp(what, "connects") == 0) return connects();
   if (strcmp(what, "broken") == 0) return broken();
+  if (strcmp(what, "crowd") == 0) return crowd();
   open_first();
   sleep(20);
   return 0;

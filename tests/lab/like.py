@@ -79,6 +79,16 @@ def requests(_):
     check(out.splitlines()[-1] == "granted: 8 8, inline 16", f"got {out}")
 
 
+def shared(_):
+    same = run("run", "--like", "post.ATOMIC_FETCH_AND_ADD=EINVAL", "--", PROGRAM, "shared")
+    check(same == "wrong: 0\n", f"got {same}")
+
+
+def builder(_):
+    out = run("run", "--like", "post.SEND=EINVAL,post.RDMA_WRITE=EPERM", "--", PROGRAM, "builder")
+    check(out.splitlines() == ["EOPNOTSUPP", "EOPNOTSUPP", "made"], f"got {out}")
+
+
 def objects(_):
     out = run("run", "--like", "max_pd=3,max_cq=5,max_qp=7,max_mr=9", "--", PROGRAM, "objects")
     want = ["pd: 3 ENOMEM", "pd again: 1", "cq: 5 ENOMEM", "qp: 7 ENOMEM", "mr: 9 ENOMEM"]
@@ -95,6 +105,10 @@ def wishes(_):
         file.write_text("max_sge = 2\nmax_sgs = 3\n")
         said = run("run", "--like", str(file), "--", PROBE, status=2)
         check(f"--like: {file}: line 2: max_sgs = 3: there is no such key" in said, said)
+    said = run("run", "--like", "/", "--", PROBE, status=2)
+    check("/: Is a directory" in said, said)
+    found = asked("--like", "port.max_mtu=1024")
+    check((found["port.max_mtu"], found["port.active_mtu"]) == ("1024", "1024"), f"got {found}")
     found = asked("--like", "max_qp_rd_atom=4,max_qp_init_rd_atom=2")
     check((found["max_qp_rd_atom"], found["max_qp_init_rd_atom"]) == ("4", "2"), f"got {found}")
     said = run("run", "--like", "swi", "--", PROBE, status=2)
@@ -117,6 +131,9 @@ def as_json(_):
     found = json.loads(text)
     check(found["qp.RC"] == "ok" and found["device"] == "weft0", text)
     check(json.loads(run("probe", "--known", "siw", "--json"))["max_sge"] == "6", "no max_sge")
+    for address, words in (("foo", "'foo' is no address"), ("9.9.9.9", "9.9.9.9 is no address of")):
+        said = run("run", "--", PROBE, "--address", address, status=1)
+        check(words in said, said)
     said = run("probe", "no-such-device", status=1)
     check("weft-probe: " in said, said)
 
@@ -136,4 +153,4 @@ def programs(_):
 
 if __name__ == "__main__":
     main({case.__name__: case for case in (
-        siw, rxe, reported, requests, objects, wishes, reasons, as_json, programs)})
+        siw, rxe, reported, requests, shared, builder, objects, wishes, reasons, as_json, programs)})

@@ -1,6 +1,8 @@
-// A program that meets refusals under `weft run --like`. like_program requests|objects
+// A program that meets refusals under `weft run --like`. like_program
+// requests|shared|builder|objects
 #include <errno.h>
 #include <poll.h>
+#include <pthread.h>
 
 #include "zoo/zoo.h"
 
@@ -57,6 +59,72 @@ static int requests(void) {
   return 0;
 }
 
+// Two threads post the same list, whose last request is refused. None of the others may be lost.
+static struct ibv_send_wr shared_list[3];
+static struct ibv_sge shared_sges[3];
+enum { kRounds = 20000 };
+
+static void* post_shared(void* id) {
+  struct ibv_qp* qp = ((struct rdma_cm_id*)id)->qp;
+  struct ibv_cq* cq = ((struct rdma_cm_id*)id)->send_cq;
+  long wrong = 0, done = 0;
+  for (int i = 0; i < kRounds; i++) {
+    struct ibv_send_wr* bad = NULL;
+    const int error = ibv_post_send(qp, shared_list, &bad);
+    wrong += error != EINVAL || bad != &shared_list[2];
+    struct ibv_wc wc;
+    for (int got = 0; got < 2;) {
+      if (ibv_poll_cq(cq, 1, &wc) == 0) continue;
+      got++;
+      done += wc.status == IBV_WC_SUCCESS;
+    }
+  }
+  return (void*)(wrong + (done != 2L * kRounds));
+}
+
+static int shared(void) {
+  struct pair p[2] = {connect_pair(8), connect_pair(8)};
+  pthread_t threads[2];
+  struct ibv_mr* mr = ibv_reg_mr(p[0].client->pd, aligned_alloc(4096, kBytes), kBytes,
+                                 IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE);
+  must(mr != NULL, "ibv_reg_mr");
+  for (int i = 0; i < 3; i++) {
+    prepare(&shared_list[i], &shared_sges[i], mr,
+            i < 2 ? IBV_WR_RDMA_WRITE : IBV_WR_ATOMIC_FETCH_AND_ADD, 1);
+    shared_list[i].next = i < 2 ? &shared_list[i + 1] : NULL;
+  }
+  for (int i = 0; i < 2; i++) pthread_create(&threads[i], NULL, post_shared, p[i].client);
+  long wrong = 0;
+  for (int i = 0; i < 2; i++) {
+    void* result = NULL;
+    pthread_join(threads[i], &result);
+    wrong += (long)result;
+  }
+  printf("wrong: %ld\n", wrong);
+  return 0;
+}
+
+// Queue pairs for ibv_wr_... with these operations.
+static int builder(void) {
+  struct ibv_context* device = open_first();
+  struct ibv_cq* cq = ibv_create_cq(device, 4, NULL, NULL, 0);
+  const uint64_t operations[] = {IBV_QP_EX_WITH_SEND, IBV_QP_EX_WITH_RDMA_WRITE,
+                                 IBV_QP_EX_WITH_RDMA_READ};
+  for (int i = 0; i < 3; i++) {
+    struct ibv_qp_init_attr_ex attr = {
+        .send_cq = cq,
+        .recv_cq = cq,
+        .qp_type = IBV_QPT_RC,
+        .cap = {1, 1, 1, 1, 0},
+        .comp_mask = IBV_QP_INIT_ATTR_PD | IBV_QP_INIT_ATTR_SEND_OPS_FLAGS,
+        .pd = ibv_alloc_pd(device),
+        .send_ops_flags = operations[i]};
+    errno = 0;
+    printf("%s\n", ibv_create_qp_ex(device, &attr) != NULL ? "made" : strerrorname_np(errno));
+  }
+  return 0;
+}
+
 // Makes objects of each kind until one is refused.
 static int objects(void) {
   struct ibv_context* device = open_first();
@@ -90,5 +158,7 @@ static int objects(void) {
 
 int main(int argc, char** argv) {
   if (argc == 2 && strcmp(argv[1], "requests") == 0) return requests();
+  if (argc == 2 && strcmp(argv[1], "shared") == 0) return shared();
+  if (argc == 2 && strcmp(argv[1], "builder") == 0) return builder();
   return argc == 2 && strcmp(argv[1], "objects") == 0 ? objects() : 2;
 }

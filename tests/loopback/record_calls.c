@@ -170,7 +170,8 @@ static int renamed(int result, int from, const char* old, int to, const char* pa
   const char* old_name = NULL;
   const char* name = NULL;
   const unsigned long above = at(from, old, &old_name);
-  if (result == 0) record("rename %lu %s %lu %s\n", above, old_name, at(to, path, &name), name);
+  const unsigned long to_above = at(to, path, &name);
+  if (result == 0) record("rename %lu %s %lu %s\n", above, old_name, to_above, name);
   return result;
 }
 

@@ -65,20 +65,40 @@ TEST(FaultFile, ACallHasItsUsualErrorWhereNoneIsGiven) {
 
 TEST(FaultFile, MistakesNameThePlaceAndSayWhatIsLegal) {
   for (const auto& [text, words] :
-       {std::pair("\n  fial reg_mr on 1st", "2:3: 'fial': write fail, complete, event, cm"),
-        std::pair("fail", "1:5: the line ends too early"),
-        std::pair("in host h1 fail reg_mr on 1st", "1:4: 'host': write `in rank N`"),
-        std::pair("fail dealloc_pd on 1st", "1:6: 'dealloc_pd': no such call"),
-        std::pair("fail reg_mr with 101%", "a share as 5%"),
-        std::pair("fail reg_mr with 0%", "a share as 5%"),
-        std::pair("fail reg_mr with nan%", "a share as 5%"),
-        std::pair("fail reg_mr after 2h", "after 2h: no rule has this name"),
-        std::pair("complete send on qp x on 1st with FATAL_ERR", "'x': write the number"),
-        std::pair("complete send on 1st with WR_FLUSH_ERR", "'WR_FLUSH_ERR': write a status"),
-        std::pair("kill SIGFOO after 1s", "'SIGFOO': write a signal: SIGKILL"),
-        std::pair("fail reg_mr on 1st as", "write a name"),
-        std::pair("fail reg_mr on 1st as 2s", "'2s': write a name that is no time"),
-        std::pair("seed x", "'x': write a number")}) {
+       {std::pair<std::string_view, std::string_view>(
+            "\n  fial reg_mr on 1st", "2:3: 'fial': write fail, complete, event, cm"),
+        std::pair<std::string_view, std::string_view>("fail", "1:5: the line ends too early"),
+        std::pair<std::string_view, std::string_view>("in host h1 fail reg_mr on 1st",
+                                                      "1:4: 'host': write `in rank N`"),
+        std::pair<std::string_view, std::string_view>("fail dealloc_pd on 1st",
+                                                      "1:6: 'dealloc_pd': no such call"),
+        std::pair<std::string_view, std::string_view>("fail reg_mr with 101%", "a share as 5%"),
+        std::pair<std::string_view, std::string_view>("fail reg_mr with 0%", "a share as 5%"),
+        std::pair<std::string_view, std::string_view>("fail reg_mr with nan%", "a share as 5%"),
+        std::pair<std::string_view, std::string_view>("fail reg_mr after 2h",
+                                                      "'2h': write a time as 2s"),
+        std::pair<std::string_view, std::string_view>("fail reg_mr after me",
+                                                      "after me: no rule has this name"),
+        std::pair<std::string_view, std::string_view>("complete send on qp x on 1st with FATAL_ERR",
+                                                      "'x': write the number"),
+        std::pair<std::string_view, std::string_view>("complete send on 1st with WR_FLUSH_ERR",
+                                                      "'WR_FLUSH_ERR': write a status"),
+        std::pair<std::string_view, std::string_view>("kill SIGFOO after 1s",
+                                                      "'SIGFOO': write a signal: SIGKILL"),
+        std::pair<std::string_view, std::string_view>("fail reg_mr on 1st as", "write a name"),
+        std::pair<std::string_view, std::string_view>(
+            "fail reg_mr on 1st as 2s", "'2s': write a name; it begins with no number"),
+        std::pair<std::string_view, std::string_view>("fail reg_mr after 99999999999999999999s",
+                                                      "write a time as 2s"),
+        std::pair<std::string_view, std::string_view>("fail reg_mr after b as b",
+                                                      "1: after b: the rules wait for each other"),
+        std::pair<std::string_view, std::string_view>(
+            "fail reg_mr after b as a\nfail reg_mr after a as b", "wait for each other"),
+        std::pair<std::string_view, std::string_view>(
+            "fail reg_mr on 1st as a\nfail reg_mr on 2nd as a", "2: as a: another rule has"),
+        std::pair<std::string_view, std::string_view>(std::string_view("seed 1\n\0fail", 12),
+                                                      "2: an octet of 0"),
+        std::pair<std::string_view, std::string_view>("seed x", "'x': write a number")}) {
     const auto file = parse_faults(text);
     ASSERT_FALSE(file) << text;
     EXPECT_NE(file.error().find(words), std::string::npos) << text << ": " << file.error();
@@ -115,6 +135,24 @@ TEST(FaultPlayer, ChanceIsTheSameForASeed) {
   EXPECT_LT(drawn.size(), 600U);
 }
 
+TEST(FaultPlayer, ChanceIsOfItsOwnForEachQueuePairAndRank) {
+  constexpr std::string_view kRule = "seed 3\ncomplete send with 5% with FATAL_ERR";
+  const auto drawn = [](std::string_view text, std::string_view rank, std::uint32_t qp) {
+    auto player = player_of(text, rank);
+    for (std::uint32_t number = 0; number < 4; ++number) player.made_qp(number);
+    std::vector<int> out;
+    for (int i = 0; i < 400; ++i) {
+      if (player.completes(qp, false, 0s)) out.push_back(i);
+    }
+    return out;
+  };
+  EXPECT_NE(drawn(kRule, "0", 0), drawn(kRule, "0", 1));
+  EXPECT_NE(drawn(kRule, "0", 0), drawn(kRule, "1", 0));
+  EXPECT_EQ(drawn(kRule, "0", 2), drawn(kRule, "0", 2));
+  // Comments change nothing.
+  EXPECT_EQ(drawn("# a line\n" + std::string(kRule), "0", 2), drawn(kRule, "0", 2));
+}
+
 TEST(FaultPlayer, TimeAndOtherRulesAreWaitedFor) {
   auto player = player_of("fail reg_mr after 2s as first\nfail alloc_pd after first");
   EXPECT_TRUE(failing(player, 3, "ibv_reg_mr", 1s).empty());
@@ -142,6 +180,7 @@ TEST(FaultPlayer, CompletionsAreCountedForEachQueuePairAndKind) {
 
 TEST(FaultPlayer, RulesAreForTheirProcessesOnly) {
   EXPECT_TRUE(player_of("in rank 3 fail reg_mr on 1st", "3").has_rules());
+  EXPECT_TRUE(player_of("in rank 03 fail reg_mr on 1st", "3").has_rules());
   EXPECT_FALSE(player_of("in rank 3 fail reg_mr on 1st", "4").has_rules());
   EXPECT_FALSE(player_of("in rank 3 fail reg_mr on 1st", "").has_rules());
   EXPECT_TRUE(player_of("in program *-x* fail reg_mr on 1st").has_rules());

@@ -25,6 +25,7 @@ TEST(LikeProfile, LinesAreReadAndSayNothingOfWhatTheyLeaveOut) {
   EXPECT_EQ(profile->refusal(Act::kSrqCreate), 0);
   EXPECT_EQ(profile->refusal(Act::kQpUd), 0);
   EXPECT_EQ(profile->atomics(), Atomics::kNone);
+  EXPECT_EQ(parse("qp.RC = ENXIO")->refusal(Act::kQpRc), ENXIO) << "any errno";
 }
 
 TEST(LikeProfile, MistakesNameTheLineAndWhatIsLegal) {

@@ -25,9 +25,12 @@ void say_number(const char* key, uint64_t value);
 void say_word(const char* key, const char* word);
 // "ok" for 0, else the name of the errno.
 void say_outcome(const char* key, int error);
+// Names what is tried from now on; it has a minute.
+void begin(const char* what);
 // A comment.
 void remark(const char* format, ...) __attribute__((format(printf, 1, 2)));
 
 void probe_attributes(struct probe* p);
 void probe_objects(struct probe* p);
-void probe_requests(struct probe* p);
+// False: the address that was given is not one of the device, as stderr says.
+bool probe_requests(struct probe* p);

@@ -1,12 +1,14 @@
 // See probe_device.h. weft-probe [--address ADDRESS] [DEVICE]
 #include <errno.h>
 #include <getopt.h>
+#include <signal.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/utsname.h>
 #include <time.h>
+#include <unistd.h>
 
 #include "probe_device.h"
 
@@ -67,6 +69,25 @@ static void say_origin(const struct probe* p, const char* device) {
   say_word("date", day);
 }
 
+// A driver that does not return must not keep the caller for ever.
+static const char* volatile step = "ibv_get_device_list";
+
+void begin(const char* what) {
+  enum { kPatienceS = 60 };
+  step = what;
+  alarm(kPatienceS);
+}
+
+static void give_up(int signal) {
+  (void)signal;
+  static const char begin[] = "weft-probe: this does not return: ";
+  if (write(STDERR_FILENO, begin, sizeof begin - 1) < 0 ||
+      write(STDERR_FILENO, step, strlen(step)) < 0 || write(STDERR_FILENO, "\n", 1) < 0) {
+    _exit(1);
+  }
+  _exit(1);
+}
+
 static const char kUsage[] =
     "usage: weft-probe [--address ADDRESS] [DEVICE]\n"
     "Prints what a verbs device promises and refuses, as a profile for `weft run --like`.\n"
@@ -85,20 +106,28 @@ int main(int argc, char** argv) {
   }
   if (argc - optind > 1) return fputs(kUsage, stderr), 2;
 
+  setvbuf(stdout, NULL, _IOLBF, 0);
+  signal(SIGALRM, give_up);
+  begin("ibv_get_device_list");
   int count = 0;
   struct ibv_device** list = ibv_get_device_list(&count);
   if (list == NULL) fail("ibv_get_device_list", strerror(errno));
   struct ibv_device* device = choose(list, count, optind < argc ? argv[optind] : NULL);
   char name[64];
   snprintf(name, sizeof name, "%s", ibv_get_device_name(device));
+  begin("ibv_open_device");
   p.device = ibv_open_device(device);
   if (p.device == NULL) fail(name, strerror(errno));
   const int error = ibv_query_device(p.device, &p.attr);
   if (error != 0) fail("ibv_query_device", strerror(error));
   say_origin(&p, name);
+  begin("a query");
   probe_attributes(&p);
+  begin("the making of an object");
   probe_objects(&p);
-  probe_requests(&p);
+  begin("a connection to itself");
+  if (!probe_requests(&p)) return 1;
+  begin("ibv_close_device");
   ibv_close_device(p.device);
   ibv_free_device_list(list);
   if (fflush(stdout) != 0) fail("standard output", strerror(errno));

@@ -15,6 +15,15 @@ struct ground {
   void* memory;
 };
 
+// The errno of a call that gave this pointer, 0 if it is one.
+static int error_of(const void* made) {
+  if (made != NULL) return 0;
+  return errno != 0 ? errno : EINVAL;
+}
+
+// That of a call that returns it, or -1 with errno.
+static int error_of_number(int result) { return result == -1 ? error_of(NULL) : abs(result); }
+
 static int next_power_of_two(int value) {
   int out = 1;
   while (out < value) out *= 2;
@@ -59,7 +68,7 @@ static struct ibv_qp_init_attr plain_qp(const struct ground* g) {
 static int try_qp(const struct ground* g, struct ibv_qp_init_attr* attr) {
   errno = 0;
   struct ibv_qp* qp = ibv_create_qp(g->pd, attr);
-  if (qp == NULL) return errno != 0 ? errno : EINVAL;
+  if (qp == NULL) return error_of(NULL);
   ibv_destroy_qp(qp);
   return 0;
 }
@@ -87,7 +96,7 @@ static void probe_builder(struct probe* p, const struct ground* g) {
       .send_ops_flags = IBV_QP_EX_WITH_SEND | IBV_QP_EX_WITH_RDMA_WRITE};
   errno = 0;
   struct ibv_qp* qp = ibv_create_qp_ex(p->device, &attr);
-  say_outcome("qp.builder", qp != NULL ? 0 : errno);
+  say_outcome("qp.builder", error_of(qp));
   if (qp != NULL) ibv_destroy_qp(qp);
 }
 
@@ -156,7 +165,7 @@ static void probe_qp_limits(struct probe* p, const struct ground* g) {
 static int try_cq(struct probe* p, int depth, int* granted) {
   errno = 0;
   struct ibv_cq* cq = ibv_create_cq(p->device, depth, NULL, NULL, 0);
-  if (cq == NULL) return errno != 0 ? errno : EINVAL;
+  if (cq == NULL) return error_of(NULL);
   *granted = cq->cqe;
   ibv_destroy_cq(cq);
   return 0;
@@ -175,11 +184,12 @@ static void probe_cqs(struct probe* p, const struct ground* g) {
   say_rounding("cq.cqe_granted", &depth);
   if (p->attr.max_cqe < INT32_MAX)
     say_outcome("cq.cqe_beyond", try_cq(p, p->attr.max_cqe + 1, &granted));
-  say_outcome("cq.resize", ibv_resize_cq(g->cq, 200));
+  errno = 0;
+  say_outcome("cq.resize", error_of_number(ibv_resize_cq(g->cq, 200)));
   struct ibv_cq_init_attr_ex attr = {.cqe = 10, .wc_flags = IBV_WC_STANDARD_FLAGS};
   errno = 0;
   struct ibv_cq_ex* cq = ibv_create_cq_ex(p->device, &attr);
-  say_outcome("cq.extended", cq != NULL ? 0 : errno);
+  say_outcome("cq.extended", error_of(cq));
   if (cq != NULL) ibv_destroy_cq(ibv_cq_ex_to_cq(cq));
 }
 
@@ -187,7 +197,7 @@ static int try_srq(const struct ground* g, uint32_t depth, uint32_t sges, int* g
   struct ibv_srq_init_attr attr = {.attr = {.max_wr = depth, .max_sge = sges}};
   errno = 0;
   struct ibv_srq* srq = ibv_create_srq(g->pd, &attr);
-  if (srq == NULL) return errno != 0 ? errno : EINVAL;
+  if (srq == NULL) return error_of(NULL);
   *granted = (int)attr.attr.max_wr;
   ibv_destroy_srq(srq);
   return 0;
@@ -209,16 +219,17 @@ static void probe_srqs(struct probe* p, const struct ground* g) {
   struct ibv_srq* srq = ibv_create_srq(g->pd, &attr);
   if (srq == NULL) return;
   struct ibv_srq_attr larger = {.max_wr = 100};
-  say_outcome("srq.resize", ibv_modify_srq(srq, &larger, IBV_SRQ_MAX_WR));
+  errno = 0;
+  say_outcome("srq.resize", error_of_number(ibv_modify_srq(srq, &larger, IBV_SRQ_MAX_WR)));
   struct ibv_srq_attr limit = {.srq_limit = 1};
-  say_outcome("srq.limit", ibv_modify_srq(srq, &limit, IBV_SRQ_LIMIT));
+  say_outcome("srq.limit", error_of_number(ibv_modify_srq(srq, &limit, IBV_SRQ_LIMIT)));
   ibv_destroy_srq(srq);
 }
 
 static int try_mr(const struct ground* g, size_t bytes, int access) {
   errno = 0;
   struct ibv_mr* mr = ibv_reg_mr(g->pd, g->memory, bytes, (unsigned)access);
-  if (mr == NULL) return errno != 0 ? errno : EINVAL;
+  if (mr == NULL) return error_of(NULL);
   ibv_dereg_mr(mr);
   return 0;
 }
@@ -240,9 +251,10 @@ static void probe_memory(const struct ground* g) {
   say_outcome("mr.no_octets", try_mr(g, 0, IBV_ACCESS_LOCAL_WRITE));
   struct ibv_mr* mr = ibv_reg_mr(g->pd, g->memory, kMemory, IBV_ACCESS_LOCAL_WRITE);
   if (mr == NULL) return;
+  errno = 0;
   const int failed = ibv_rereg_mr(mr, IBV_REREG_MR_CHANGE_ACCESS, g->pd, g->memory, kMemory,
                                   IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_READ);
-  say_outcome("mr.rereg", failed == 0 ? 0 : errno);
+  say_outcome("mr.rereg", failed == 0 ? 0 : error_of(NULL));
   ibv_dereg_mr(mr);
 }
 
@@ -254,13 +266,13 @@ static void probe_windows(struct probe* p, const struct ground* g) {
   for (int i = 0; i < 2; i++) {
     errno = 0;
     struct ibv_mw* mw = ibv_alloc_mw(g->pd, types[i].type);
-    say_outcome(types[i].key, mw != NULL ? 0 : errno);
+    say_outcome(types[i].key, error_of(mw));
     if (mw != NULL) ibv_dealloc_mw(mw);
   }
   struct ibv_alloc_dm_attr attr = {.length = 4096};
   errno = 0;
   struct ibv_dm* dm = ibv_alloc_dm(p->device, &attr);
-  say_outcome("dm.alloc", dm != NULL ? 0 : errno);
+  say_outcome("dm.alloc", error_of(dm));
   if (dm != NULL) ibv_free_dm(dm);
 }
 

@@ -121,34 +121,54 @@ static bool open_pair(struct pair* c, const struct sockaddr* own, uint32_t sges)
   return c->mr != NULL && join(c, sges);
 }
 
-// The first address that rdma_cm gives to this device.
-static bool find_address(struct probe* p, struct sockaddr_storage* out) {
-  struct ifaddrs* all = NULL;
-  if (getifaddrs(&all) != 0) return false;
+// Whether rdma_cm takes this address for this device.
+static bool is_of_device(const struct probe* p, struct sockaddr* address) {
   struct rdma_event_channel* channel = rdma_create_event_channel();
-  bool found = false;
-  for (struct ifaddrs* one = all; one != NULL && channel != NULL && !found; one = one->ifa_next) {
-    if (one->ifa_addr == NULL || one->ifa_addr->sa_family != AF_INET) continue;
-    struct rdma_cm_id* id = NULL;
-    if (rdma_create_id(channel, &id, NULL, RDMA_PS_TCP) != 0) break;
-    found =
-        rdma_bind_addr(id, one->ifa_addr) == 0 && id->verbs != NULL &&
+  struct rdma_cm_id* id = NULL;
+  bool is = false;
+  if (channel != NULL && rdma_create_id(channel, &id, NULL, RDMA_PS_TCP) == 0) {
+    is =
+        rdma_bind_addr(id, address) == 0 && id->verbs != NULL &&
         strcmp(ibv_get_device_name(id->verbs->device), ibv_get_device_name(p->device->device)) == 0;
-    if (found) memcpy(out, one->ifa_addr, sizeof(struct sockaddr_in));
     rdma_destroy_id(id);
   }
   if (channel != NULL) rdma_destroy_event_channel(channel);
+  return is;
+}
+
+static bool find_address(const struct probe* p, struct sockaddr_storage* out) {
+  struct ifaddrs* all = NULL;
+  if (getifaddrs(&all) != 0) return false;
+  bool found = false;
+  for (struct ifaddrs* one = all; one != NULL && !found; one = one->ifa_next) {
+    if (one->ifa_addr == NULL || one->ifa_addr->sa_family != AF_INET) continue;
+    found = is_of_device(p, one->ifa_addr);
+    if (found) memcpy(out, one->ifa_addr, sizeof(struct sockaddr_in));
+  }
   freeifaddrs(all);
   return found;
 }
 
-static bool own_address(struct probe* p, struct sockaddr_storage* out) {
-  memset(out, 0, sizeof *out);
-  if (p->address == NULL) return find_address(p, out);
+static bool read_address(const char* text, struct sockaddr_storage* out) {
   struct sockaddr_in* v4 = (struct sockaddr_in*)out;
   struct sockaddr_in6* v6 = (struct sockaddr_in6*)out;
-  if (inet_pton(AF_INET, p->address, &v4->sin_addr) == 1) return v4->sin_family = AF_INET, true;
-  if (inet_pton(AF_INET6, p->address, &v6->sin6_addr) == 1) return v6->sin6_family = AF_INET6, true;
+  if (inet_pton(AF_INET, text, &v4->sin_addr) == 1) {
+    v4->sin_family = AF_INET;
+    return true;
+  }
+  v6->sin6_family = AF_INET6;
+  return inet_pton(AF_INET6, text, &v6->sin6_addr) == 1;
+}
+
+// False: the address that was given is none of the device.
+static bool use_given(const struct probe* p, struct sockaddr_storage* out) {
+  if (!read_address(p->address, out)) {
+    fprintf(stderr, "weft-probe: --address: '%s' is no address of IPv4 or IPv6\n", p->address);
+    return false;
+  }
+  if (is_of_device(p, (struct sockaddr*)out)) return true;
+  fprintf(stderr, "weft-probe: --address: %s is no address of %s\n", p->address,
+          ibv_get_device_name(p->device->device));
   return false;
 }
 
@@ -200,6 +220,7 @@ struct request {
 };
 
 static void probe_request(const struct sockaddr* own, const struct request* r) {
+  begin(r->key);
   struct pair c;
   if (!open_pair(&c, own, 1)) {
     remark("%s: no connection to itself: %s", r->key, strerror(errno));
@@ -266,11 +287,15 @@ static void probe_read_sges(struct probe* p, const struct sockaddr* own) {
   close_pair(&c);
 }
 
-void probe_requests(struct probe* p) {
+bool probe_requests(struct probe* p) {
   struct sockaddr_storage own;
-  if (!own_address(p, &own)) {
-    remark("no requests were tried: no address of this device; --address gives one");
-    return;
+  memset(&own, 0, sizeof own);
+  if (p->address != NULL) {
+    if (!use_given(p, &own)) return false;
+  } else if (!find_address(p, &own)) {
+    remark("no requests were tried: rdma_cm has no address of this device; --address gives one");
+    fprintf(stderr, "weft-probe: no requests were tried: no address of the device was found\n");
+    return true;
   }
   static const struct request requests[] = {
       {"post.SEND", IBV_WR_SEND, 8, false},
@@ -288,4 +313,5 @@ void probe_requests(struct probe* p) {
   for (unsigned i = 0; i < sizeof requests / sizeof requests[0]; i++)
     probe_request(address, &requests[i]);
   probe_read_sges(p, address);
+  return true;
 }

@@ -27,15 +27,9 @@ std::uint64_t queue_of(std::uint32_t qp, bool receive) {
   return std::uint64_t{qp} * 2 + (receive ? 1 : 0);
 }
 
-Kind kind_of(faults::Object object) {
-  return object == faults::Object::kQp   ? Kind::kQp
-         : object == faults::Object::kCq ? Kind::kCq
-                                         : Kind::kSrq;
-}
-
 }  // namespace
 
-std::unique_ptr<FaultPlay> FaultPlay::open(const Hands& hands) {
+std::unique_ptr<FaultPlay> FaultPlay::open() {
   const char* text = std::getenv("WEFT_FAULTS_FILE");
   if (text == nullptr) return nullptr;
   auto file = faults::parse_faults(text);
@@ -47,11 +41,10 @@ std::unique_ptr<FaultPlay> FaultPlay::open(const Hands& hands) {
   while (words.ends_with('\0')) words.pop_back();
   std::ranges::replace(words, '\0', ' ');
   FaultPlayer player(std::move(*file), rank_of_process(), words);
-  return player.has_rules() ? std::make_unique<FaultPlay>(std::move(player), hands) : nullptr;
+  return player.has_rules() ? std::make_unique<FaultPlay>(std::move(player)) : nullptr;
 }
 
-FaultPlay::FaultPlay(FaultPlayer player, const Hands& hands)
-    : hands_(hands), player_(std::move(player)) {}
+FaultPlay::FaultPlay(FaultPlayer player) : player_(std::move(player)) {}
 
 std::chrono::nanoseconds FaultPlay::now() const {
   return std::chrono::nanoseconds(os::monotonic_ns() - began_ns_);
@@ -84,7 +77,7 @@ void FaultPlay::act(const Action& action) {
   if (rule.effect == Effect::kKill) {
     os::say("weft faults: line %d: this process gets SIG%s\n", rule.line,
             sigabbrev_np(rule.number));
-    kill(getpid(), rule.number);
+    orders_.push_back({Order::What::kKill, nullptr, rule.number});
   }
   act_if_due();
 }
@@ -98,20 +91,18 @@ void FaultPlay::act_if_due() {
 }
 
 const FaultPlay::Known* FaultPlay::find(const FaultRule& rule) const {
-  std::uint64_t left = rule.place;
-  for (const Known& one : known_) {
-    if (one.kind != kind_of(rule.object) || left-- > 0) continue;
-    if (one.handle != nullptr) return &one;
-    break;
-  }
+  const auto& made = made_[static_cast<std::size_t>(rule.object)];
+  const auto known = rule.place < made.size() ? known_.find(made[rule.place]) : known_.end();
+  if (known != known_.end()) return &known->second;
   os::say("weft faults: line %d: there is no such object now, so nothing happens\n", rule.line);
   return nullptr;
 }
 
 void FaultPlay::break_users(const void* cq) {
-  for (const Known& one : known_) {
-    if (one.handle == nullptr || one.kind != Kind::kQp) continue;
-    if (cq == nullptr || one.send_cq == cq || one.receive_cq == cq) hands_.break_qp(one.number);
+  for (const auto& [handle, one] : known_) {
+    if (one.kind != Kind::kQp) continue;
+    if (cq == nullptr || one.send_cq == cq || one.receive_cq == cq)
+      orders_.push_back({Order::What::kBreak, handle});
   }
 }
 
@@ -122,13 +113,14 @@ void FaultPlay::raise(const FaultRule& rule) {
     const Known* const object = find(rule);
     if (object == nullptr) return;
     handle = object->handle;
-    if (rule.number >= kQpFatal && rule.number <= kQpAccessError) hands_.break_qp(object->number);
+    if (rule.number >= kQpFatal && rule.number <= kQpAccessError)
+      orders_.push_back({Order::What::kBreak, handle});
   }
   if (rule.number == kCqError) break_users(handle);
   if (rule.number == kDeviceFatal) break_users(nullptr);
   os::say("weft faults: line %d: the event %s\n", rule.line,
           std::string(faults::event_name(rule.number)).c_str());
-  hands_.raise(rule.number, handle);
+  orders_.push_back({Order::What::kRaise, handle, rule.number});
 }
 
 void FaultPlay::disconnect(const FaultRule& rule) {
@@ -136,7 +128,7 @@ void FaultPlay::disconnect(const FaultRule& rule) {
   if (qp == nullptr) return;
   os::say("weft faults: line %d: the connection of queue pair number %u breaks\n", rule.line,
           qp->number);
-  hands_.disconnect(qp->number);
+  orders_.push_back({Order::What::kDisconnect, qp->handle});
 }
 
 void FaultPlay::say(const faults::Struck& struck, const char* call,
@@ -148,39 +140,44 @@ void FaultPlay::say(const faults::Struck& struck, const char* call,
 }
 
 void FaultPlay::made(const Made& object) {
-  if (object.kind != Kind::kQp && object.kind != Kind::kCq && object.kind != Kind::kSrq) return;
-  known_.push_back(
-      {object.handle, object.kind, object.number, object.parents[1], object.parents[2]});
+  const auto object_of = [](Kind kind) {
+    return kind == Kind::kQp    ? faults::Object::kQp
+           : kind == Kind::kCq  ? faults::Object::kCq
+           : kind == Kind::kSrq ? faults::Object::kSrq
+                                : faults::Object::kDevice;
+  };
+  const auto kind = object_of(object.kind);
+  if (kind == faults::Object::kDevice) return;
+  made_[static_cast<std::size_t>(kind)].push_back(object.handle);
+  known_[object.handle] = {object.handle, object.kind, object.number, object.parents[1],
+                           object.parents[2]};
   if (object.kind != Kind::kQp) return;
   emptied(object.handle);  // another one may have had this number
+  of_number_[object.number] = object.handle;
   player_.made_qp(object.number);
 }
 
-void FaultPlay::destroyed(const void* handle) {
-  for (Known& one : known_) {
-    if (one.handle == handle) one.handle = nullptr;
-  }
-}
+void FaultPlay::destroyed(const void* handle) { known_.erase(handle); }
 
 void FaultPlay::emptied(const void* handle) {
-  for (const Known& one : known_) {
-    if (one.handle != handle || one.kind != Kind::kQp) continue;
-    broken_.erase(queue_of(one.number, false));
-    broken_.erase(queue_of(one.number, true));
-  }
+  const auto known = known_.find(handle);
+  if (known == known_.end()) return;
+  broken_.erase(queue_of(known->second.number, false));
+  broken_.erase(queue_of(known->second.number, true));
 }
 
-Injected FaultPlay::completes(std::uint32_t qp, bool receive) {
-  if (broken_.contains(queue_of(qp, receive))) return {kFlushed, false};
+int FaultPlay::completes(std::uint32_t qp, bool receive) {
+  if (broken_.contains(queue_of(qp, receive))) return kFlushed;
   const auto struck = player_.completes(qp, receive, now());
-  if (!struck) return {};
+  if (!struck) return 0;
   broken_.insert(queue_of(qp, receive));
   os::say("weft faults: line %d: queue pair number %u: completion %llu of a %s ends with %s\n",
           struck->line, qp, static_cast<unsigned long long>(struck->count),
           receive ? "receive" : "send request",
           std::string(faults::status_name(struck->error)).c_str());
+  orders_.push_back({Order::What::kBreak, of_number_[qp]});
   act_if_due();
-  return {struck->error, true};
+  return struck->error;
 }
 
 InjectedCm FaultPlay::fetches(int cm_event) {

@@ -4,6 +4,7 @@
 //   WEFT_FAULTS_FILE   the text of the file, as `weft run` has read it
 #pragma once
 
+#include <array>
 #include <chrono>
 #include <cstdint>
 #include <functional>
@@ -11,6 +12,8 @@
 #include <optional>
 #include <set>
 #include <string>
+#include <unordered_map>
+#include <utility>
 #include <vector>
 
 #include "check/module/frames.h"
@@ -24,11 +27,21 @@ namespace weft::check {
 class FaultPlay {
  public:
   using Action = faults::FaultPlayer::Action;
+  // Something to be done once no lock is held: the hands take locks of the engine, whose threads
+  // may wait for the module's.
+  struct Order {
+    enum class What : std::uint8_t { kBreak, kDisconnect, kRaise, kKill } what;
+    const void* handle = nullptr;
+    int number = 0;  // event or signal
+  };
 
   // As the environment wants it; null: there are no rules for this process.
-  static std::unique_ptr<FaultPlay> open(const Hands& hands);
+  static std::unique_ptr<FaultPlay> open();
 
-  FaultPlay(faults::FaultPlayer player, const Hands& hands);
+  explicit FaultPlay(faults::FaultPlayer player);
+
+  // Those that the calls since the last time have left.
+  [[nodiscard]] std::vector<Order> take_orders() { return std::exchange(orders_, {}); }
 
   // A thread calls `act` for the effects that come at a time. Once.
   void start(std::function<void(const Action&)> act) const;
@@ -47,12 +60,13 @@ class FaultPlay {
   void destroyed(const void* handle);
   // The queue pair was moved to RESET: it begins anew.
   void emptied(const void* handle);
-  [[nodiscard]] Injected completes(std::uint32_t qp, bool receive);
+  // The status that the program is told; 0: the completion's own.
+  [[nodiscard]] int completes(std::uint32_t qp, bool receive);
   [[nodiscard]] InjectedCm fetches(int cm_event);
 
  private:
   struct Known {
-    const void* handle;  // null: it is destroyed
+    const void* handle;
     Kind kind;
     std::uint32_t number;
     const void* send_cq;
@@ -67,10 +81,14 @@ class FaultPlay {
   void break_users(const void* cq);  // null: all queue pairs
   [[nodiscard]] const Known* find(const faults::FaultRule& rule) const;
 
-  const Hands hands_;
   faults::FaultPlayer player_;
   const std::int64_t began_ns_ = os::monotonic_ns();
-  std::vector<Known> known_;        // queue pairs, CQs and SRQs, as they were made
+  std::vector<Order> orders_;
+  // Queue pairs, CQs and SRQs that live, and the handles of all in the order in which they were
+  // made.
+  std::unordered_map<const void*, Known> known_;
+  std::array<std::vector<const void*>, 3> made_;
+  std::unordered_map<std::uint32_t, const void*> of_number_;  // queue pairs
   std::set<std::uint64_t> broken_;  // queues of queue pairs with a completion that failed
 };
 

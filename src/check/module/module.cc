@@ -9,6 +9,7 @@
 //   WEFT_FAULTS_FILE=TEXT    of `weft run --faults` (fault_play.h); without WEFT_CHECK=on no
 //   findings
 #include <fnmatch.h>
+#include <signal.h>
 #include <unistd.h>
 
 #include <atomic>
@@ -89,12 +90,13 @@ void observe(Work work) {
 class Module final : public Observer {
  public:
   explicit Module(const Hands& hands)
-      : suppressed_(read_suppressions(variable("WEFT_CHECK_SUPPRESS"))),
+      : hands_(hands),
+        suppressed_(read_suppressions(variable("WEFT_CHECK_SUPPRESS"))),
         output_(variable("WEFT_CHECK_REPORT")),
         exit_status_(std::atoi(variable("WEFT_CHECK_EXIT").c_str())),
         reports_(variable("WEFT_CHECK") == "on"),
         faults_(FaultRecord::open(variable("WEFT_CHECK_REPORT"))),
-        play_(FaultPlay::open(hands)),
+        play_(FaultPlay::open()),
         rules_([this](const Finding& finding) { report(finding); },
                [this](Finding& finding) { place(finding); }, sum_of) {
     static_cast<void>(look_back());  // the first time may load a library
@@ -184,16 +186,14 @@ class Module final : public Observer {
       waiting_.store(rules_.awaits_receive(), std::memory_order_relaxed);
     });
   }
-  Injected inject(std::uint32_t qp_number, bool receive) override {
-    Injected out;
-    if (play_ == nullptr) return out;
-    without_place([&] { out = play_->completes(qp_number, receive); });
+  int inject(std::uint32_t qp_number, bool receive) override {
+    int out = 0;
+    with_play([&] { out = play_->completes(qp_number, receive); });
     return out;
   }
   InjectedCm inject_cm(int event) override {
     InjectedCm out;
-    if (play_ == nullptr) return out;
-    without_place([&] { out = play_->fetches(event); });
+    with_play([&] { out = play_->fetches(event); });
     return out;
   }
   void completed(const Completed& completion) override {
@@ -251,19 +251,40 @@ class Module final : public Observer {
   // The same by the rules of a file.
   int play_call(const char* call) {
     int error = 0;
-    observe([&] {
-      const os::MutexLock lock(mutex_);
+    with_play([&] {
       error = play_->call(call, [] { return program_frames(look_back().trace, kShown); });
     });
     return error;
   }
 
+  // The work decides with the mutex; what it orders is done without it.
+  template <class Work>
+  void with_play(Work work) {
+    if (play_ == nullptr) return;
+    observe([&] {
+      std::vector<FaultPlay::Order> orders;
+      {
+        const os::MutexLock lock(mutex_);
+        work();
+        orders = play_->take_orders();
+      }
+      const int before = errno;
+      for (const FaultPlay::Order& order : orders) obey(order);
+      errno = before;
+    });
+  }
+  void obey(const FaultPlay::Order& order) const {
+    switch (order.what) {
+      case FaultPlay::Order::What::kBreak: return hands_.break_qp(order.handle);
+      case FaultPlay::Order::What::kDisconnect: return hands_.disconnect(order.handle);
+      case FaultPlay::Order::What::kRaise: return hands_.raise(order.number, order.handle);
+      case FaultPlay::Order::What::kKill: kill(getpid(), order.number);
+    }
+  }
+
   // In the thread for what comes at a time.
   void act(const FaultPlay::Action& action) {
-    observe([&] {
-      const os::MutexLock lock(mutex_);
-      play_->act(action);
-    });
+    with_play([&] { play_->act(action); });
   }
 
   // The findings name an earlier place.
@@ -350,6 +371,7 @@ class Module final : public Observer {
     output_.write(placed);
   }
 
+  const Hands hands_;
   const std::vector<Suppression> suppressed_;
   os::Mutex mutex_;
   Output output_;

@@ -1,19 +1,20 @@
 #include "weft/run/environment.h"
 
+#include <fcntl.h>
 #include <fmt/format.h>
 #include <unistd.h>
 
+#include <array>
 #include <cerrno>
 #include <cstdlib>
 #include <cstring>
 #include <filesystem>
-#include <fstream>
-#include <iterator>
 
 #include "faults/fault_file.h"
 #include "like/known.h"
 #include "weft/common/arguments.h"
 #include "weft/common/message.h"
+#include "weft/common/net.h"
 #include "weft/run/kernel.h"
 #include "weft/run/program.h"
 
@@ -108,10 +109,19 @@ Outcome<void> choose_cm(const ProgramOptions& o, const Config& config) {
   return {};
 }
 
+// The text of a file, which the program gets by its environment.
 tl::expected<std::string, std::string> contents_of(const std::string& path) {
-  std::ifstream file(path);
-  std::string out{std::istreambuf_iterator<char>(file), {}};
-  if (!file || file.bad()) return tl::unexpected(std::string(std::strerror(errno)));
+  constexpr std::size_t kMost = 120 << 10;  // the kernel takes 128 KiB for a variable
+  const UniqueFd file(open(path.c_str(), O_RDONLY | O_CLOEXEC));
+  std::string out;
+  std::array<char, 4096> part{};
+  for (ssize_t got = file ? 1 : -1; got != 0;) {
+    if (got < 0) return tl::unexpected(std::string(std::strerror(errno)));
+    if (out.size() > kMost)
+      return tl::unexpected(std::string("it is longer than 120 KiB; leave comments out"));
+    got = read(file.get(), part.data(), part.size());
+    if (got > 0) out.append(part.data(), static_cast<std::size_t>(got));
+  }
   return out;
 }
 
