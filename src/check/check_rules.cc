@@ -184,19 +184,21 @@ void Rules::check_sizes(const Object& qp, const Posted& request, Here here) {
            {made_note(qp)}});
 }
 
-void Rules::posting(const Posted& request, Here here) {
+std::uint64_t Rules::posting(const Posted& request, Here here) {
   Object* qp = find(request.qp);
   refused_ = nullptr;
-  if (qp == nullptr || qp->dead) return;
+  if (qp == nullptr || qp->dead) return 0;
   goes_on(qp->full);
   check_sizes(*qp, request, here);
   Slot& slot = qp->slots.emplace_back();
   slot.request = request;
+  slot.number = ++posts_;
   note_memory(slot, here);
   check_depth(*qp, here);
   // A program that never frees a slot posts for as long as it likes: E20 was said.
   const std::size_t most = 2 * (std::size_t{qp->made.send_depth} + 1);
   if (qp->slots.size() > most) qp->slots.pop_front();
+  return posts_;
 }
 
 void Rules::set_waiting(LateOnes& late, bool waiting) {
@@ -282,14 +284,14 @@ void Rules::emptied(const void* handle) {
   qp->failed = false;
 }
 
-void Rules::not_posted(const void* handle, std::uint32_t count) {
-  Object* qp = find(handle);
-  for (; qp != nullptr && count > 0 && !qp->slots.empty(); --count) {
-    const Posted& last = qp->slots.back().request;
-    if (!last.sinks.empty()) sinks_.remove(handle, last.wr_id);
-    qp->slots.pop_back();
-  }
+void Rules::not_posted(const void* handle, std::uint64_t number) {
   refused_ = handle;
+  Object* qp = find(handle);
+  if (qp == nullptr) return;
+  const auto slot = std::ranges::find(qp->slots, number, &Slot::number);
+  if (slot == qp->slots.end()) return;
+  if (!slot->request.sinks.empty()) sinks_.remove(handle, slot->request.wr_id);
+  qp->slots.erase(slot);
 }
 
 void Rules::refused(const Refused& what) {

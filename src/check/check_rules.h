@@ -27,7 +27,7 @@ class Rules {
   // `sum` is of memory as it is now.
   explicit Rules(
       std::function<void(const Finding&)> report, Place place = [](Finding&) {},
-      Sum sum = [](auto) { return std::nullopt; })
+      Sum sum = [](auto) { return Summed{}; })
       : report_(std::move(report)), place_(std::move(place)), sum_(std::move(sum)) {}
 
   void made(const Made& object, Here here);
@@ -39,8 +39,9 @@ class Rules {
   void failed(int error, std::string_view name, Here here);
   void busy(const void* handle, Here here);
   void owes(const void* handle, Owed what, std::uint32_t count, Here here);
-  void posting(const Posted& request, Here here);
-  void not_posted(const void* qp, std::uint32_t count);
+  // Its number, for not_posted().
+  std::uint64_t posting(const Posted& request, Here here);
+  void not_posted(const void* qp, std::uint64_t number);
   void completed(const Completed& completion, Here here);
   void emptied(const void* qp);
   // Whether a message waits for a receive: the place of posting_receive() is of interest.
@@ -56,11 +57,12 @@ class Rules {
  private:
   struct Slot {
     Posted request;
+    std::uint64_t number = 0;
     bool replied = false;  // a receive of this queue pair was polled since
     // The memory that it reads.
     Origin posted = 0;
     std::string call;
-    std::optional<std::uint64_t> sum;  // as it was posted
+    std::optional<std::uint64_t> sum;  // as it was posted; nothing: it is not looked at
     bool shared = false;               // another request may write there
   };
   // Messages that came to a queue pair before their receive.
@@ -121,6 +123,7 @@ class Rules {
   const Sum sum_;
   Keys keys_;
   Sinks sinks_;
+  std::uint64_t posts_ = 0;
   const void* refused_ = nullptr;  // the queue pair whose post is about to fail
   std::unordered_map<const void*, Object> objects_;
   std::unordered_map<std::uint32_t, const void*> qps_;

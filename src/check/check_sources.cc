@@ -13,7 +13,8 @@ void Rules::note_memory(Slot& slot, Here here) {
   if (request.sources.empty() || !keys_.is_plain(request.lkey)) return;
   slot.posted = here.at;
   slot.call = here.call;
-  slot.sum = sum_(request.sources);
+  const Summed summed = sum_(request.sources);
+  if (summed.memory == Memory::kThere) slot.sum = summed.sum;
   slot.shared = sinks_.has(request.sources);
 }
 
@@ -36,8 +37,10 @@ void Rules::receive_polled(const Object& qp, std::uint64_t wr_id) {
 void Rules::check_memory(const Object& qp, const Slot& slot) {
   const Posted& request = slot.request;
   if (!slot.sum) return;
-  const std::optional<std::uint64_t> now = sum_(request.sources);
-  if (now == slot.sum || (now && slot.shared)) return;
+  const Summed summed = sum_(request.sources);
+  const bool now = summed.memory == Memory::kThere;
+  if (summed.memory == Memory::kUnknown || (now && summed.sum == slot.sum)) return;
+  if (now && slot.shared) return;
   const bool open = keys_.is_open(request.lkey);
   Finding finding{!now ? "E12" : (slot.replied || open ? "W11" : "E10"),
                   slot.call,

@@ -153,7 +153,7 @@ class Observer {
   // A destroy call waits for so many acknowledgments.
   virtual void owes(const void* handle, Owed what, std::uint32_t count) = 0;
 
-  // Before the request is posted, and that the last ones were refused.
+  // Before the request is posted, and that the last one of this thread was refused: 1.
   virtual void posting(const Posted& request) = 0;
   virtual void not_posted(const void* qp, std::uint32_t count) = 0;
   // A request has completed with success, and has not been told to the program yet. The status

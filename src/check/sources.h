@@ -16,8 +16,13 @@
 
 namespace weft::check {
 
-// A sum over octets of the program; nothing where it has no such memory.
-using Sum = std::function<std::optional<std::uint64_t>(std::span<const Octets>)>;
+// A sum over octets of the program. They may be mapped no more, or out of reach.
+enum class Memory : std::uint8_t { kUnknown, kGone, kThere };
+struct Summed {
+  Memory memory{};
+  std::uint64_t sum = 0;
+};
+using Sum = std::function<Summed(std::span<const Octets>)>;
 
 [[nodiscard]] bool overlap(std::span<const Octets> some, std::span<const Octets> others);
 

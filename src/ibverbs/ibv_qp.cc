@@ -159,7 +159,7 @@ ibv_qp* create(ibv_pd* pd, ibv_qp_init_attr_ex& attr) {
     qp->posts_to = qp->engine;
     if (shaking != nullptr) shake(*qp, asked, attr.cap);
     // A program that counts by what it was granted has no more than is checked.
-    if (observer != nullptr) {
+    if (observer != nullptr && checked) {
       attr.cap.max_send_wr = std::max(asked.max_send_wr, 1U);
       attr.cap.max_send_sge = std::max(asked.max_send_sge, 1U);
       attr.cap.max_inline_data = asked.max_inline_data;

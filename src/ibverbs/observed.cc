@@ -14,6 +14,8 @@
 
 namespace weft::ibverbs {
 
+constinit bool checked = false;
+
 namespace {
 
 // Those of IBV_ACCESS_... that a request needs. Access has the same numbers.
@@ -83,8 +85,10 @@ check::Posted posted(ibv_qp* handle, const ibv_send_wr& wr) {
   out.wr_id = wr.wr_id;
   out.opcode = name_of(wr.opcode);
   out.signaled = (wr.send_flags & IBV_SEND_SIGNALED) != 0 || qp_of(handle)->signal_all;
-  // One with more of them is refused, and its list is perhaps none.
-  const int sges = wr.num_sge <= static_cast<int>(limits::kSgesPerRequest) ? wr.num_sge : 0;
+  // One with more of them is refused, and its list is perhaps none. That of these is not used.
+  const bool has_list = wr.opcode != IBV_WR_LOCAL_INV && wr.opcode != IBV_WR_BIND_MW &&
+                        wr.num_sge <= static_cast<int>(limits::kSgesPerRequest);
+  const int sges = has_list ? wr.num_sge : 0;
   const std::span list(wr.sg_list, static_cast<std::size_t>(std::max(sges, 0)));
   for (const ibv_sge& sge : list) out.bytes += sge.length;
   out.sges = list.size();

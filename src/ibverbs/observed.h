@@ -98,4 +98,7 @@ void observe_completion(const WorkCompletion& completion, ibv_wc_status& status)
 // Puts functions that observe into the table of a context.
 void observe_operations(ibv_context_ops& ops);
 
+// `observer` has rules, and not only faults (`weft run --faults`). Set with it.
+extern constinit bool checked;
+
 }  // namespace weft::ibverbs

@@ -29,8 +29,8 @@ void* load_module() {
 
 __attribute__((constructor)) void start_observing() {
   const char* wanted = std::getenv("WEFT_CHECK");
-  const bool checked = wanted != nullptr && std::strcmp(wanted, "on") == 0;
-  if (!checked && std::getenv("WEFT_FAULTS_FILE") == nullptr) return;
+  const bool with_rules = wanted != nullptr && std::strcmp(wanted, "on") == 0;
+  if (!with_rules && std::getenv("WEFT_FAULTS_FILE") == nullptr) return;
   void* const module = load_module();
   auto* const open = module != nullptr
                          ? reinterpret_cast<check::Observer* (*)(const check::Hands*)>(
@@ -38,6 +38,7 @@ __attribute__((constructor)) void start_observing() {
                          : nullptr;
   if (open == nullptr) return os::say("weft: libweft-check.so: %s\n", dlerror());
   on_fork_child(stop_observing);
+  checked = with_rules;
   observer = open(&kHands);
 }
 

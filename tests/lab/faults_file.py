@@ -153,6 +153,13 @@ def locks(_):
         check("the event DEVICE_FATAL" in said, said)
 
 
+def caps(_):
+    plain = subprocess.run([WEFT, "run", "--", PROGRAM, "caps"], capture_output=True, text=True,
+                           timeout=LIMIT_S, check=True).stdout.splitlines()
+    same(run("fail reg_mr on 1st", "caps")[0], plain)
+    same(run("fail reg_mr on 1st", "caps", "--check")[0], ["5 1 0"])
+
+
 def signals(_):
     run("kill SIGTERM after 300ms", "sleeps", status=-signal.SIGTERM)
     lines, said = run("fail reg_mr on 5th as broken\nkill SIGKILL after broken", "registers",
@@ -198,4 +205,4 @@ def mistakes(_):
 
 if __name__ == "__main__":
     main({case.__name__: case for case in (
-        calls, chance, sends, extended, receives, statuses, events, cm, disconnects, locks, signals, places, mistakes)})
+        calls, chance, sends, extended, receives, statuses, events, cm, disconnects, locks, caps, signals, places, mistakes)})

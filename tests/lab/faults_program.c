@@ -1,5 +1,5 @@
 // A program whose calls and completions `weft run --faults` lets fail.
-// faults_program writes|extended|receives|registers|events|connects|broken|crowd|sleeps
+// faults_program writes|extended|receives|registers|events|connects|broken|crowd|caps|sleeps
 #include <errno.h>
 #include <poll.h>
 #include <pthread.h>
@@ -279,6 +279,17 @@ static int crowd(void) {
   return 0;
 }
 
+// A QP is as large as without faults.
+static int caps(void) {
+  struct ibv_context* context = open_first();
+  struct ibv_cq* cq = ibv_create_cq(context, 16, NULL, NULL, 0);
+  struct ibv_qp_init_attr init = {.send_cq = cq, .recv_cq = cq, .qp_type = IBV_QPT_RC};
+  init.cap = (struct ibv_qp_cap){5, 5, 1, 1, 0};
+  must(ibv_create_qp(ibv_alloc_pd(context), &init) != NULL, "ibv_create_qp");
+  printf("%u %u %u\n", init.cap.max_send_wr, init.cap.max_send_sge, init.cap.max_inline_data);
+  return 0;
+}
+
 int main(int argc, char** argv) {
   const char* what = argc > 1 ? argv[1] : "";
   setvbuf(stdout, NULL, _IOLBF, 0);
@@ -290,6 +301,7 @@ int main(int argc, char** argv) {
   if (strcmp(what, "connects") == 0) return connects();
   if (strcmp(what, "broken") == 0) return broken();
   if (strcmp(what, "crowd") == 0) return crowd();
+  if (strcmp(what, "caps") == 0) return caps();
   open_first();
   sleep(20);
   return 0;

@@ -15,6 +15,7 @@ struct Program {
   std::vector<Finding> found;
   Rules rules{[this](const Finding& finding) { found.push_back(finding); }};
   Origin line = 0;
+  std::uint64_t number = 0;  // of the last post
 
   Here here(const char* call) { return {call, ++line}; }
   void make(const void* handle, Kind kind, std::array<const void*, 4> parents = {}) {
@@ -37,11 +38,11 @@ struct Program {
     posted.qp = qp;
     posted.wr_id = id;
     posted.signaled = signaled;
-    rules.posting(posted, here("ibv_post_send"));
+    number = rules.posting(posted, here("ibv_post_send"));
   }
   // The last post.
   void refuse(const void* qp) {
-    rules.not_posted(qp, 1);
+    rules.not_posted(qp, number);
     rules.failed(ENOMEM, "ENOMEM", here("ibv_post_send"));
   }
   void complete(std::uint64_t id) {
@@ -115,7 +116,7 @@ TEST(CheckRules, APostThatIsRefusedIsANoteUnlessTheProgramGoesOn) {
   p.rules.ended();
   EXPECT_EQ(p.ids(), "");
   p.post(&objects[0], 3, true);
-  p.rules.not_posted(&objects[0], 1);
+  p.rules.not_posted(&objects[0], p.number);
   p.rules.failed(EINVAL, "EINVAL", p.here("ibv_post_send"));
   EXPECT_EQ(p.ids(), "N01 ");
 }
@@ -191,8 +192,22 @@ TEST(CheckRules, ARequestThatWasRefusedTakesNoSlot) {
   Program p;
   p.make_qp(&objects[0], 1);
   p.post(&objects[0], 1, true);
-  p.rules.not_posted(&objects[0], 1);
+  p.rules.not_posted(&objects[0], p.number);
   p.post(&objects[0], 1, true);
+  EXPECT_EQ(p.ids(), "");
+}
+
+TEST(CheckRules, ARefusalLeavesTheSlotsOfOtherThreads) {
+  Program p;
+  p.make_qp(&objects[0], 2);
+  p.post(&objects[0], 1, true);
+  const std::uint64_t refused = p.number;
+  p.post(&objects[0], 2, true);  // by another thread
+  p.rules.not_posted(&objects[0], refused);
+  p.complete(2);
+  p.post(&objects[0], 3, true);
+  p.post(&objects[0], 4, true);
+  p.rules.ended();
   EXPECT_EQ(p.ids(), "");
 }
 

@@ -20,13 +20,17 @@ int qp, peer, srq, regions[3];
 // A program whose memory has a value at each address.
 struct Program {
   std::map<std::uint64_t, std::uint64_t> memory;
+  bool readable = true;
   std::vector<Finding> found;
   Origin line = 0;
-  Rules rules{[this](const Finding& finding) { found.push_back(finding); }, [](Finding&) {},
-              [this](std::span<const Octets> octets) -> std::optional<std::uint64_t> {
-                const auto at = memory.find(octets.front().addr);
-                return at != memory.end() ? std::optional(at->second) : std::nullopt;
-              }};
+  std::uint64_t posted_last = 0;  // the Send
+  Rules rules{
+      [this](const Finding& finding) { found.push_back(finding); }, [](Finding&) {},
+      [this](std::span<const Octets> octets) -> Summed {
+        if (!readable) return {};
+        const auto at = memory.find(octets.front().addr);
+        return at != memory.end() ? Summed{Memory::kThere, at->second} : Summed{Memory::kGone};
+      }};
 
   Program() {
     make(&qp, kNumber, nullptr);
@@ -62,7 +66,7 @@ struct Program {
     posted.bytes = 10;
     posted.sources = {{100, 10}};
     posted.lkey = lkey;
-    rules.posting(posted, here("ibv_post_send"));
+    posted_last = rules.posting(posted, here("ibv_post_send"));
     return line;
   }
   void read_into(std::uint64_t id, Octets sink) {
@@ -202,9 +206,20 @@ TEST(CheckSources, NorIsMemoryWithOtherAddresses) {
 TEST(CheckSources, ARequestThatWasRefusedIsForgotten) {
   Program p;
   p.send(1);
-  p.rules.not_posted(&qp, 1);
+  p.rules.not_posted(&qp, p.posted_last);
   p.memory[100] = 2;
   p.complete(1);
+  EXPECT_EQ(p.ids(), "");
+}
+
+TEST(CheckSources, MemoryThatCannotBeReadIsNotGone) {
+  Program p;
+  p.send(1);
+  p.readable = false;
+  p.complete(1);
+  p.send(2);
+  p.readable = true;
+  p.complete(2);
   EXPECT_EQ(p.ids(), "");
 }
 

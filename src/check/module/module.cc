@@ -47,6 +47,7 @@ thread_local const char* calling = nullptr;
 thread_local const void* explained = nullptr;  // where the call is whose handle E02 was about
 thread_local int calls_open = 0;               // of those that may fail, one in another
 thread_local const char* outermost = nullptr;  // the first of them
+thread_local std::uint64_t posted = 0;         // the number of the last request
 thread_local bool inside = false;              // finding the places may fail calls of its own
 
 std::string variable(const char* name) {
@@ -79,12 +80,14 @@ template <class Work>
 void observe(Work work) {
   if (inside) return;
   const os::NoCancel guard;
+  const int before = errno;
   inside = true;
   try {
     work();
   } catch (const std::exception&) {  // it is lost
   }
   inside = false;
+  errno = before;
 }
 
 class Module final : public Observer {
@@ -94,7 +97,7 @@ class Module final : public Observer {
         suppressed_(read_suppressions(variable("WEFT_CHECK_SUPPRESS"))),
         output_(variable("WEFT_CHECK_REPORT")),
         exit_status_(std::atoi(variable("WEFT_CHECK_EXIT").c_str())),
-        reports_(variable("WEFT_CHECK") == "on"),
+        has_rules_(variable("WEFT_CHECK") == "on"),
         faults_(FaultRecord::open(variable("WEFT_CHECK_REPORT"))),
         play_(FaultPlay::open()),
         rules_([this](const Finding& finding) { report(finding); },
@@ -118,32 +121,33 @@ class Module final : public Observer {
     if (--calls_open == 0) outermost = nullptr;
   }
   void made(const Made& object) override {
-    with_place([&](Here here) {
-      rules_.made(object, here);
-      if (play_ != nullptr) play_->made(object);
-    });
+    if (has_rules_) with_place([&](Here here) { rules_.made(object, here); });
+    if (play_ != nullptr) without_place([&] { play_->made(object); });
   }
   void destroyed(const void* handle) override {
-    with_place([&](Here here) {
-      rules_.destroyed(handle, here);
-      if (play_ != nullptr) play_->destroyed(handle);
-    });
+    if (has_rules_) with_place([&](Here here) { rules_.destroyed(handle, here); });
+    if (play_ != nullptr) without_place([&] { play_->destroyed(handle); });
   }
   void keyed(const Keyed& key) override {
+    if (!has_rules_) return;
     with_place([&](Here here) { rules_.keyed(key, here); });
   }
   void invalidated(std::uint32_t key, bool by_peer) override {
+    if (!has_rules_) return;
     with_place([&](Here here) { rules_.invalidated(key, by_peer, here); });
   }
   void refused(const Refused& what) override {
+    if (!has_rules_) return;
     place_is_known([&] { rules_.refused(what); });
   }
   void not_live(const void* handle) override {
+    if (!has_rules_) return;
     with_place([&](Here here) {
       explained = rules_.not_live(handle, here) ? calling_address(here) : nullptr;
     });
   }
   void failed(int error) override {
+    if (!has_rules_) return;
     // Not a failure: not yet, or an empty place of a table of GIDs (ENODATA).
     if (error == EAGAIN || error == EINTR || error == EINPROGRESS || error == ENODATA) return;
     with_place([&](Here here) {
@@ -155,32 +159,38 @@ class Module final : public Observer {
     });
   }
   void busy(const void* handle) override {
+    if (!has_rules_) return;
     with_place([&](Here here) { rules_.busy(handle, here); });
   }
   void owes(const void* handle, Owed what, std::uint32_t count) override {
+    if (!has_rules_) return;
     with_place([&](Here here) { rules_.owes(handle, what, count, here); });
   }
   void posting(const Posted& request) override {
+    if (!has_rules_) return;
     // Its memory is looked at later, when the program is elsewhere.
     if (!request.sources.empty())
-      return with_place([&](Here here) { rules_.posting(request, here); });
-    without_place([&] { rules_.posting(request, {"", 0}); });
+      return with_place([&](Here here) { posted = rules_.posting(request, here); });
+    without_place([&] { posted = rules_.posting(request, {"", 0}); });
   }
-  void not_posted(const void* qp, std::uint32_t count) override {
-    without_place([&] { rules_.not_posted(qp, count); });
+  void not_posted(const void* qp, std::uint32_t) override {
+    if (!has_rules_) return;
+    without_place([&] { rules_.not_posted(qp, posted); });
   }
   void emptied(const void* qp) override {
     place_is_known([&] {
-      rules_.emptied(qp);
+      if (has_rules_) rules_.emptied(qp);
       if (play_ != nullptr) play_->emptied(qp);
     });
   }
   void posting_receive(const PostedReceive& receive) override {
+    if (!has_rules_) return;
     if (waiting_.load(std::memory_order_relaxed))
       return with_place([&](Here here) { rules_.posting_receive(receive, here); });
     without_place([&] { rules_.posting_receive(receive, {"", 0}); });
   }
   void late_receive(const void* qp, Late what, std::uint64_t waited_ns) override {
+    if (!has_rules_) return;
     place_is_known([&] {
       rules_.late_receive(qp, what, waited_ns);
       waiting_.store(rules_.awaits_receive(), std::memory_order_relaxed);
@@ -197,6 +207,7 @@ class Module final : public Observer {
     return out;
   }
   void completed(const Completed& completion) override {
+    if (!has_rules_) return;
     without_place([&] { rules_.completed(completion, {"", 0}); });
   }
 
@@ -357,7 +368,6 @@ class Module final : public Observer {
     finding.at = remember(std::move(caller.trace));
   }
   void report(const Finding& found) WEFT_NOT_ANALYZED {
-    if (!reports_) return;
     Placed placed{found, {}, {}};
     place(placed.finding);
     // One line of a program is reported once for each rule, however often it runs.
@@ -377,7 +387,7 @@ class Module final : public Observer {
   Output output_;
   const int exit_status_;
   const pid_t process_ = getpid();
-  const bool reports_;                         // what the rules find
+  const bool has_rules_;                       // else there are only faults
   const std::unique_ptr<FaultRecord> faults_;  // null: no sweep
   const std::unique_ptr<FaultPlay> play_;      // null: no file of faults for this process
   std::atomic<bool> waiting_{false};           // posted receives are of interest

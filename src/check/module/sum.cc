@@ -1,13 +1,13 @@
 #include "check/module/sum.h"
 
+#include <sys/mman.h>
 #include <sys/uio.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <array>
+#include <cerrno>
 #include <cstring>
-
-#include "check/sources.h"
 
 namespace weft::check {
 namespace {
@@ -28,28 +28,47 @@ std::uint64_t add(std::uint64_t sum, std::span<const std::uint8_t> octets) {
   return sum;
 }
 
+// A part of it is mapped no more: what cannot be read may only be protected.
+bool is_unmapped(std::span<const iovec> parts) {
+  static const auto page = static_cast<std::uintptr_t>(sysconf(_SC_PAGESIZE));
+  std::array<unsigned char, kChunk / 4096 + 1> resident;
+  return std::ranges::any_of(parts, [&](const iovec& part) {
+    const auto at = reinterpret_cast<std::uintptr_t>(part.iov_base);
+    const std::uintptr_t first = at / page * page;
+    return mincore(reinterpret_cast<void*>(first), at + part.iov_len - first, resident.data()) !=
+               0 &&
+           errno == ENOMEM;
+  });
+}
+
 }  // namespace
 
-std::optional<std::uint64_t> sum_of(std::span<const Octets> octets) {
+Summed sum_of(std::span<const Octets> octets) {
   std::array<std::uint8_t, kChunk> chunk;
   std::array<iovec, kParts> parts;
   std::uint64_t sum = 1;
   std::size_t count = 0, size = 0;
   const auto flush = [&] {
     const iovec to{chunk.data(), size};
-    const bool read = size == 0 || process_vm_readv(getpid(), &to, 1, parts.data(), count, 0) ==
-                                       static_cast<ssize_t>(size);
-    if (read) sum = add(sum, std::span(chunk).first(size));
+    const ssize_t got = size != 0 ? process_vm_readv(getpid(), &to, 1, parts.data(), count, 0) : 0;
+    if (got != static_cast<ssize_t>(size)) {
+      const bool fault = got >= 0 || errno == EFAULT;
+      const bool gone = fault && is_unmapped(std::span(parts).first(count));
+      return gone ? Memory::kGone : Memory::kUnknown;
+    }
+    sum = add(sum, std::span(chunk).first(size));
     count = size = 0;
-    return read;
+    return Memory::kThere;
   };
   for (const Octets& one : samples(octets)) {
-    if ((count == kParts || size + one.length > kChunk) && !flush()) return std::nullopt;
+    if (count == kParts || size + one.length > kChunk) {
+      if (const Memory memory = flush(); memory != Memory::kThere) return {memory};
+    }
     parts[count++] = {reinterpret_cast<void*>(one.addr), one.length};
     size += one.length;
   }
-  if (!flush()) return std::nullopt;
-  return sum;
+  const Memory memory = flush();
+  return {memory, sum};
 }
 
 }  // namespace weft::check

@@ -1,15 +1,14 @@
 // A sum over memory of the program, which may have been unmapped.
 #pragma once
 
-#include <cstdint>
-#include <optional>
 #include <span>
 
-#include "check/observer.h"
+#include "check/sources.h"
 
 namespace weft::check {
 
-// Nothing: it can't be read. Of large memory, only some pieces count. Any thread.
-[[nodiscard]] std::optional<std::uint64_t> sum_of(std::span<const Octets> octets);
+// Large memory counts by some pieces only. Unknown is memory that the system does not let this
+// process look at, or that the program has protected against reading. Any thread.
+[[nodiscard]] Summed sum_of(std::span<const Octets> octets);
 
 }  // namespace weft::check

@@ -3,12 +3,17 @@
 #include <dlfcn.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <linux/filter.h>
+#include <linux/seccomp.h>
 #include <pthread.h>
 #include <rdma/rsocket.h>
 #include <signal.h>
+#include <sys/mman.h>
+#include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -232,7 +237,50 @@ static int full(void) {
   return 0;
 }
 
-// The list behind a request that is refused is not looked at.
+// A process that may not look at memory by that call.
+static void forbid_reading(void) {
+  struct sock_filter steps[] = {
+      BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr)),
+      BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_process_vm_readv, 0, 1),
+      BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | EPERM),
+      BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW)};
+  const struct sock_fprog filter = {4, steps};
+  must(prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0, "PR_SET_NO_NEW_PRIVS");
+  must(prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &filter) == 0, "PR_SET_SECCOMP");
+}
+
+// The memory of a Send can't be read meanwhile, but is there.
+static int protected_memory(void) {
+  enum { kSize = 4096 };
+  struct pair p = connect_pair(4);
+  char* memory = mmap(NULL, 2 * kSize, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  must(memory != MAP_FAILED, "mmap");
+  struct ibv_mr* from = ibv_reg_mr(p.client->pd, memory, kSize, 0);
+  struct ibv_mr* to = ibv_reg_mr(p.server->pd, memory + kSize, kSize, IBV_ACCESS_LOCAL_WRITE);
+  must(from != NULL && to != NULL, "ibv_reg_mr");
+  for (int i = 0; i < 2; ++i) {
+    struct ibv_sge source = {(uintptr_t)memory, 64, from->lkey};
+    struct ibv_sge sink = {(uintptr_t)memory + kSize, 64, to->lkey};
+    struct ibv_recv_wr receive = {.sg_list = &sink, .num_sge = 1}, *bad_receive;
+    struct ibv_send_wr send = {.sg_list = &source, .num_sge = 1, .opcode = IBV_WR_SEND}, *bad;
+    send.send_flags = IBV_SEND_SIGNALED;
+    must(ibv_post_recv(p.server->qp, &receive, &bad_receive) == 0, "ibv_post_recv");
+    must(ibv_post_send(p.client->qp, &send, &bad) == 0, "ibv_post_send");
+    poll_one(p.server->recv_cq);
+    if (i == 0) must(mprotect(memory, kSize, PROT_NONE) == 0, "mprotect");
+    if (i == 1) forbid_reading();
+    errno = 0;
+    poll_one(p.client->send_cq);
+    must(errno == 0, "errno");
+    must(mprotect(memory, kSize, PROT_READ | PROT_WRITE) == 0, "mprotect");
+  }
+  ibv_dereg_mr(from);
+  ibv_dereg_mr(to);
+  end_pair(&p);
+  return 0;
+}
+
+// The list behind a request that is refused is not looked at, nor that of one without memory.
 static int refused(void) {
   struct pair p = connect_pair(4);
   struct ibv_send_wr wr, *bad = NULL;
@@ -240,6 +288,11 @@ static int refused(void) {
   wr.opcode = (enum ibv_wr_opcode)99;
   wr.next = (struct ibv_send_wr*)16;
   must(ibv_post_send(p.client->qp, &wr, &bad) != 0 && bad == &wr, "not refused");
+  wr.opcode = IBV_WR_LOCAL_INV;
+  wr.next = NULL;
+  wr.sg_list = (struct ibv_sge*)16;
+  wr.num_sge = 1;
+  ibv_post_send(p.client->qp, &wr, &bad);
   end_pair(&p);
   return 0;
 }
@@ -267,6 +320,7 @@ int main(int count, char** arguments) {
                {"offline", failing},
                {"full", full},
                {"limited", limited},
+               {"protected_memory", protected_memory},
                {"refused", refused},
                {"goes_on", goes_on}};
   must(count == 2, "usage");
