@@ -43,8 +43,9 @@ auto serve(int fd, Call call, Plain plain, Laned laned) {
   Number* number = numbers::find(fd);
   if (number == nullptr) return plain();
   std::uint32_t calls = number->calls.load(std::memory_order_relaxed);
-  if (calls == kKernels) return plain();
-  if (const std::uint32_t busy = busy_calls(); calls <= busy) {
+  // A lane that is there still is being left by another thread, and has octets in its ring perhaps.
+  if (calls == kKernels && number->lane.load(std::memory_order_acquire) == nullptr) return plain();
+  if (const std::uint32_t busy = busy_calls(); calls != kKernels && calls <= busy) {
     // A call may go uncounted beside another thread's. None undoes leave_to_kernel().
     const bool counted = number->calls.compare_exchange_strong(calls, calls + 1);
     if (counted && calls == busy) join::begin(fd, *number);
@@ -52,6 +53,9 @@ auto serve(int fd, Call call, Plain plain, Laned laned) {
   const Use use(*number, call);
   Lane* lane = use.lane();
   if (lane == nullptr) return plain();
+  // ... of the socket that had this number before.
+  if (!lane->live.load(std::memory_order_relaxed) && number->calls.load() != kKernels)
+    return plain();
   if (!lane->meeting.settled.load(std::memory_order_relaxed)) {
     join::go_on(*lane, fd, *number, call);
   }

@@ -17,12 +17,12 @@ namespace {
 
 // `made` is a new number of something that is not a socket which may get a lane.
 int other(int made) {
-  if (made >= 0) forget_closed(made);
+  if (made >= 0 && !borrowing()) forget_closed(made);
   return made;
 }
 
 int fresh(int made, states::From from) {
-  if (made >= 0) {
+  if (made >= 0 && !borrowing()) {
     forget_closed(made);
     numbers::note_fresh(made);
     states::begin(made, from);

@@ -245,10 +245,11 @@ void find_peer(Lane& lane, int fd) {
   }
 }
 
-// Nobody uses its ring; calls that know it still go to the kernel.
+// No call begins to use its ring. Those that send keep to the order of what lies in it.
 void leave_alone(Lane& lane) {
   lane.in.on(JoinEvent::kLeftAlone);
-  lane.out.on(JoinEvent::kLeftAlone);
+  lane.out.on(JoinEvent::kForbidden);
+  rendezvous::withdraw(lane.meeting.ticket);
   if (lane.rings.attached()) lane.rings.in().store(GrantWord::kWindow, kWindowNever);
   lane.meeting.settled = true;
 }
@@ -267,6 +268,12 @@ void go_on(Lane& lane, int fd, const Number& number, Call call) {
   // Another thread has left the number to the kernel, perhaps before there was a segment to close.
   if (!lane.live.load()) leave_alone(lane);
   meeting.lock.unlock();
+  // Or that thread has found the lock taken, behind the look above: then it leaves this to us.
+  std::atomic_thread_fence(std::memory_order_seq_cst);
+  if (!lane.live.load() && meeting.lock.try_lock()) {
+    leave_alone(lane);
+    meeting.lock.unlock();
+  }
 }
 
 }  // namespace weft::sockets::granted::join

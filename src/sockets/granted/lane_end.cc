@@ -24,16 +24,25 @@ void reset_if_unread(const Lane& lane, int fd) {
   real().setsockopt(fd, SOL_SOCKET, SO_LINGER, &now, sizeof now);
 }
 
+// The one that holds the lock of the meeting looks at `live` behind it, and does this itself.
+void withdraw(Lane& lane) {
+  std::atomic_thread_fence(std::memory_order_seq_cst);
+  if (!lane.meeting.lock.try_lock()) return;
+  rendezvous::withdraw(lane.meeting.ticket);
+  lane.meeting.lock.unlock();
+}
+
+// The number keeps its lane until the ring is empty: calls that send meanwhile stay behind what
+// lies there.
 void retire(int fd, Number& number, How how) {
   Lane* lane = number.lane.load();
   if (lane == nullptr) return;
   const Use use(*lane, Call::kVisits);
-  if (!number.lane.compare_exchange_strong(lane, nullptr)) return;
+  if (number.lane.load() != lane) return;
   // Before the look at its segment: who makes one looks at this behind it (join::go_on).
-  [[maybe_unused]] const bool lived = lane->live.exchange(false);
-  assert(lived);
+  if (!lane->live.exchange(false)) return;  // another thread is at it
   lane->out.on(JoinEvent::kForbidden);
-  rendezvous::withdraw(lane->meeting.ticket);
+  withdraw(*lane);
   if (lane->rings.attached() && how == How::kGone) {
     lane->rings.in().store(GrantWord::kWindow, kWindowNever);
   } else if (lane->rings.attached()) {
@@ -45,6 +54,7 @@ void retire(int fd, Number& number, How how) {
     if (how == How::kStays) lane->nodelay.give_back(fd);
   }
   lane->fd = -1;
+  number.lane.compare_exchange_strong(lane, nullptr);
 }
 
 bool nothing_to_leave(const Number& number) {

@@ -8,13 +8,16 @@
 
 #include "base/cpu_pause.h"
 #include "os/fork.h"
+#include "sockets/own_memory.h"
 #include "sockets/real_calls.h"
 
 namespace weft::sockets::granted {
 namespace {
 
-// Another process may have the number of a thread that has ended.
+// Another process may have the number of a thread that has ended. A child of vfork() can't tell:
+// the threads of its parent are none of its own.
 bool dead(std::uint32_t thread) {
+  if (borrowing()) return false;
   const int error = errno;
   const bool gone =
       real().syscall(SYS_tgkill, getpid(), static_cast<int>(thread), 0) != 0 && errno == ESRCH;

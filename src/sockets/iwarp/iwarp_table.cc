@@ -87,8 +87,7 @@ void Mutex::lock() {
 }
 
 void Mutex::unlock() {
-  assert(t_locked > 0);
-  --t_locked;
+  if (t_locked > 0) --t_locked;  // in a child that a signal handler has made meanwhile it is 0
   mutex_.unlock();
 }
 
