@@ -285,6 +285,9 @@ def case_a_limit_of_octets_per_second(tmp):
     with Server(served, "--writable") as server:
         run("put", "-r", "--bwlimit", 10 << 20, f"{source}/", server.url("there"))
         run("get", "-r", "--bwlimit", 10 << 20, server.url("there/"), tmp / "back")
+        few = subprocess.run([PROGRAM, "get", "--bwlimit", "1000", server.url("there/small"), tmp / "small"],
+                             stderr=subprocess.PIPE, text=True, timeout=LIMIT_S, check=False)
+        assert few.returncode == 2 and "at least 65536" in few.stderr, few
     assert tree_of(source) == tree_of(served / "there") == tree_of(tmp / "back")
 
 

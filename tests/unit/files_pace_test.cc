@@ -31,5 +31,13 @@ TEST(Pace, HasNoLimitOfZero) {
   for (int i = 0; i < 3; ++i) EXPECT_EQ(pace.due(~std::uint64_t{0}, start), seconds(0));
 }
 
+TEST(FilesPace, NoMoreIsUnderWayThanAQuarterOfASecondBrings) {
+  constexpr std::uint64_t kMiB = 1 << 20;
+  EXPECT_EQ(Pace(0).blocks_at_once(kMiB), 1024U);
+  EXPECT_EQ(Pace(100'000).blocks_at_once(kMiB), 1U);
+  EXPECT_EQ(Pace(16 * kMiB).blocks_at_once(kMiB), 4U);
+  EXPECT_EQ(Pace(~std::uint64_t{0}).blocks_at_once(kMiB), 1024U);
+}
+
 }  // namespace
 }  // namespace weft::files

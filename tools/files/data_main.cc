@@ -97,6 +97,15 @@ bool is_of_server(const std::string& destination, const Command& c) {
   return !remote || *remote;
 }
 
+// rsync counts KiB there, so small numbers are hardly meant.
+std::string wrong_limit(const Command& c) {
+  constexpr std::uint64_t kLeast = 64 << 10;
+  const std::uint64_t limit = c.copy.options.bytes_per_second;
+  if (limit == 0 || limit >= kLeast) return {};
+  return "--bwlimit: " + std::to_string(limit) +
+         " bytes a second are too few; write bytes, at least 65536 (rsync's 1000 is 1024000 here)";
+}
+
 int get(const Command& c) {
   const std::string& to = c.copy.paths.back();
   if (c.copy.paths.size() < 2) {
@@ -239,6 +248,7 @@ int each_path(const Command& c, int (*work)(const Command&, const cli::RemotePat
 int run(Command& c) {
   // A reader that went away ends the copy with an error rather than the program with a signal.
   std::signal(SIGPIPE, SIG_IGN);
+  if (const std::string wrong = wrong_limit(c); !wrong.empty()) return usage(wrong);
   if (!c.token_file.empty()) {
     auto token = files::read_token(c.token_file);
     if (!token) return fail(token.error());

@@ -14,6 +14,13 @@ Pace::Clock::duration Pace::due(std::uint64_t bytes, Clock::time_point now) {
   return at - now;
 }
 
+std::uint32_t Pace::blocks_at_once(std::uint64_t bytes) const {
+  constexpr std::uint64_t kMost = 1024;
+  if (bytes_per_second_ == 0) return kMost;
+  return static_cast<std::uint32_t>(
+      std::clamp<std::uint64_t>(bytes_per_second_ / (4 * bytes), 1, kMost));
+}
+
 void Pace::wait(std::uint64_t bytes) {
   if (bytes_per_second_ == 0) return;
   const auto pause = due(bytes, Clock::now());

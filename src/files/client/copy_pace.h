@@ -18,6 +18,8 @@ class Pace {
   // How long a request of so many octets has to wait. It counts as made then. Time in which nothing
   // was asked for is not made up for.
   [[nodiscard]] Clock::duration due(std::uint64_t bytes, Clock::time_point now);
+  // How many requests of so many octets may be under way; at least 1.
+  [[nodiscard]] std::uint32_t blocks_at_once(std::uint64_t bytes) const;
   // Waits for so long.
   void wait(std::uint64_t bytes);
 

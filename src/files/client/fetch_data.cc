@@ -185,8 +185,10 @@ tl::unexpected<Failed> Fetch::drain(const Failed& why) {
 // Blocks of one file, kBlocks in flight, to `sink` in the order of the file.
 Outcome<void> Fetch::read_range(std::uint64_t handle, std::uint64_t from, std::uint64_t size,
                                 const std::string& path, const Sink& sink) {
-  const std::uint32_t depth = std::min(kBlocks, client_->credits());
   const std::uint32_t block = std::min(kBlockBytes, client_->max_io());
+  // With a limit no more is under way than what a quarter of a second brings: all that is asked for
+  // and paid is lost with its connection.
+  const std::uint32_t depth = std::min({kBlocks, client_->credits(), pace_.blocks_at_once(block)});
   std::vector<std::uint32_t> arrived(depth, 0);
   std::uint64_t issued = from;
   std::uint64_t taken = from;
