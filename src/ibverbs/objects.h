@@ -163,6 +163,7 @@ struct Cq {
   // there is only one. Not a lock_guard: it is held between calls.
   os::Mutex polling;
   bool single_threaded = false;
+  os::Mutex observing;     // completions are observed in the order in which they are polled
   WorkCompletion current;  // what the read_ functions of the extended CQ look at
 };
 

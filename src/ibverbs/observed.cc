@@ -141,6 +141,7 @@ void tell_invalidated(std::uint32_t key) {
 
 int observed_poll_cq(ibv_cq* handle, int count, ibv_wc* out) {
   const InCall in("ibv_poll_cq");
+  const ObservedPoll alone(*cq_of(handle));
   const int got = poll_cq(handle, count, out);
   for (int i = 0; i < got; ++i) {
     if (out[i].status == IBV_WC_SUCCESS)

@@ -92,6 +92,23 @@ void observe_engine(QpOptions& options, const void* handle);
 void observe_request(Qp& qp, const BuiltRequest& request);
 // That of ibv_bind_mw, before it is posted.
 void observe_bind(Qp& qp, const ibv_mw_bind& bind);
+// A poll that is observed: until what it has got was told, no other thread polls this CQ. A child
+// of fork() observes nothing, and may have the mutex of a thread that it does not have.
+class ObservedPoll {
+ public:
+  explicit ObservedPoll(Cq& cq) WEFT_NOT_ANALYZED : of_(observer != nullptr ? &cq : nullptr) {
+    if (of_ != nullptr) of_->observing.lock();
+  }
+  ~ObservedPoll() WEFT_NOT_ANALYZED {
+    if (of_ != nullptr) of_->observing.unlock();
+  }
+  ObservedPoll(const ObservedPoll&) = delete;
+  ObservedPoll& operator=(const ObservedPoll&) = delete;
+
+ private:
+  Cq* const of_;
+};
+
 // `status`: what the program is told, which may become another one.
 void observe_completion(const WorkCompletion& completion, ibv_wc_status& status);
 
