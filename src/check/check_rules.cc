@@ -66,6 +66,7 @@ void Rules::destroyed(const void* handle, Here here) {
   object->dead = true;
   object->died = here;
   object->slots.clear();
+  summed_.erase(handle);
   object->children.clear();
   sinks_.clear(handle);
 }
@@ -290,7 +291,8 @@ void Rules::not_posted(const void* handle, std::uint64_t number) {
   if (qp == nullptr) return;
   const auto slot = std::ranges::find(qp->slots, number, &Slot::number);
   if (slot == qp->slots.end()) return;
-  if (!slot->request.sinks.empty()) sinks_.remove(handle, slot->request.wr_id);
+  const Posted& request = slot->request;
+  if (!request.sinks.empty()) sinks_.take_back(handle, request.wr_id, request.sinks);
   qp->slots.erase(slot);
 }
 
@@ -343,6 +345,8 @@ void Rules::completed(const Completed& completion, Here here) {
     qp->slots.erase(qp->slots.begin(), done + 1);
     qp->full.polled = true;
     if (const auto beyond = std::exchange(qp->full.beyond, std::nullopt)) report_(*beyond);
+  } else if (!completion.success && qp->made.parents.at(kSrqOfQp) == nullptr) {
+    receive_polled(*qp, completion.wr_id);
   }
   if (completion.success || completion.flushed || qp->failed) return;
   qp->failed = true;

@@ -47,6 +47,9 @@ class Rules {
   // Whether a message waits for a receive: the place of posting_receive() is of interest.
   [[nodiscard]] bool awaits_receive() const { return waiting_ > 0; }
   void posting_receive(const PostedReceive& receive, Here here);
+  void not_posted_receive(const PostedReceive& receive) {
+    sinks_.take_back(receive.queue, receive.wr_id, receive.sinks);
+  }
   void refused(const Refused& what);
   void late_receive(const void* qp, Late what, std::uint64_t waited_ns);
   // The process ends.
@@ -123,6 +126,7 @@ class Rules {
   const Sum sum_;
   Keys keys_;
   Sinks sinks_;
+  std::unordered_set<const void*> summed_;  // queue pairs that may have requests with sums
   std::uint64_t posts_ = 0;
   const void* refused_ = nullptr;  // the queue pair whose post is about to fail
   std::unordered_map<const void*, Object> objects_;

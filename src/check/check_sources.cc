@@ -10,23 +10,28 @@ void Rules::note_memory(Slot& slot, Here here) {
   const Posted& request = slot.request;
   share(request.sinks);
   if (!request.sinks.empty()) sinks_.add(request.qp, request.wr_id, request.sinks);
-  if (request.sources.empty() || !keys_.is_plain(request.lkey)) return;
+  const bool plain = std::ranges::all_of(
+      request.sources, [this](const Octets& one) { return keys_.is_plain(one.lkey); });
+  if (request.sources.empty() || !plain) return;
   slot.posted = here.at;
   slot.call = here.call;
   const Summed summed = sum_(request.sources);
-  if (summed.memory == Memory::kThere) slot.sum = summed.sum;
+  if (summed.memory != Memory::kThere) return;
+  slot.sum = summed.sum;
+  summed_.insert(request.qp);
   slot.shared = sinks_.has(request.sources);
 }
 
 void Rules::share(const std::vector<Octets>& sinks) {
   if (sinks.empty()) return;
-  for (const auto& [number, handle] : qps_) {
+  std::erase_if(summed_, [&](const void* handle) {
     Object* const qp = find(handle);
-    if (qp == nullptr) continue;
+    if (qp == nullptr || qp->slots.empty()) return true;
     for (Slot& slot : qp->slots) {
       if (slot.sum && !slot.shared) slot.shared = overlap(slot.request.sources, sinks);
     }
-  }
+    return false;
+  });
 }
 
 void Rules::receive_polled(const Object& qp, std::uint64_t wr_id) {
@@ -41,7 +46,7 @@ void Rules::check_memory(const Object& qp, const Slot& slot) {
   const bool now = summed.memory == Memory::kThere;
   if (summed.memory == Memory::kUnknown || (now && summed.sum == slot.sum)) return;
   if (now && slot.shared) return;
-  const bool open = keys_.is_open(request.lkey);
+  const bool open = now && keys_.is_open(request.sources);
   Finding finding{!now ? "E12" : (slot.replied || open ? "W11" : "E10"),
                   slot.call,
                   "the memory of " + std::string(request.opcode) + ", wr_id " + hex(request.wr_id) +

@@ -44,20 +44,26 @@ void Keys::bury(Key& key, std::string_view how, Origin at) {
   dead_.push_back(key.is.key);
   if (dead_.size() <= kDead) return;
   const auto oldest = keys_.find(dead_.front());
-  if (oldest != keys_.end() && oldest->second.dead) keys_.erase(oldest);
+  if (oldest != keys_.end() && oldest->second.dead) {
+    open_.remove(opened_by(oldest->second.is));
+    keys_.erase(oldest);
+  }
   dead_.pop_front();
 }
 
 void Keys::made(const Keyed& key, std::string_view name, Origin at) {
   died(key.object, "replaced", at);
   if (key.length == 0) return;
+  if (const auto other = keys_.find(key.key); other != keys_.end())
+    open_.remove(opened_by(other->second.is));
+  open_.add(opened_by(key));
   keys_.insert_or_assign(key.key, Key{key, name, at, false, {}, 0});
   of_.insert_or_assign(key.object, key.key);
 }
 
-bool Keys::is_open(std::uint32_t key) const {
-  const auto at = keys_.find(key);
-  return at != keys_.end() && (at->second.is.rights & (kRemoteWrite | kRemoteAtomic)) != 0;
+std::vector<Octets> Keys::opened_by(const Keyed& key) {
+  if ((key.rights & (kRemoteWrite | kRemoteAtomic)) == 0) return {};
+  return {{key.memory, key.length}};
 }
 
 bool Keys::is_plain(std::uint32_t key) const {

@@ -6,6 +6,7 @@
 
 #include <cstdint>
 #include <deque>
+#include <span>
 #include <string>
 #include <string_view>
 #include <unordered_map>
@@ -13,6 +14,7 @@
 
 #include "check/finding.h"
 #include "check/observer.h"
+#include "check/sources.h"
 
 namespace weft::check {
 
@@ -27,8 +29,8 @@ class Keys {
   void died(const void* object, std::string_view how, Origin at);
   void died(std::uint32_t key, std::string_view how, Origin at);
 
-  // The peer may write there.
-  [[nodiscard]] bool is_open(std::uint32_t key) const;
+  // The peer may write there, by whatever key, or was allowed to.
+  [[nodiscard]] bool is_open(std::span<const Octets> octets) const { return open_.overlap(octets); }
   // The program addresses its octets as its requests do.
   [[nodiscard]] bool is_plain(std::uint32_t key) const;
   // The region or window that has or had this key. Without notes: there is none.
@@ -49,10 +51,12 @@ class Keys {
   [[nodiscard]] const Key* find(std::uint32_t key) const;
   [[nodiscard]] std::string reason(const Refused& what) const;
   void bury(Key& key, std::string_view how, Origin at);
+  [[nodiscard]] static std::vector<Octets> opened_by(const Keyed& key);
 
   std::unordered_map<std::uint32_t, Key> keys_;
   std::unordered_map<const void*, std::uint32_t> of_;  // the live key of an object
-  std::deque<std::uint32_t> dead_;                     // the oldest first
+  Pieces open_;
+  std::deque<std::uint32_t> dead_;  // the oldest first
 };
 
 [[nodiscard]] std::string hex(std::uint64_t value);

@@ -47,8 +47,9 @@ struct Keyed {
   std::uint32_t key = 0;
   std::uint64_t first = 0;
   std::uint64_t length = 0;
-  unsigned rights = 0;   // IBV_ACCESS_...
-  bool shifted = false;  // its user addresses them otherwise than the program
+  unsigned rights = 0;       // IBV_ACCESS_...
+  bool shifted = false;      // its user addresses them otherwise than the program
+  std::uint64_t memory = 0;  // where the first is for the program; 0: unknown
 };
 
 // Memory that a request may not use: RefusedMemory of <weft/types.h>.
@@ -63,10 +64,12 @@ struct Refused {
   std::uint64_t length = 0;
 };
 
-// Memory of the program.
+// Memory of the program, and the key by which a request uses it.
 struct Octets {
   std::uint64_t addr = 0;
   std::uint64_t length = 0;
+  std::uint32_t lkey = 0;
+  friend bool operator==(const Octets&, const Octets&) = default;
 };
 
 // A request of a send queue.
@@ -79,10 +82,8 @@ struct Posted {
   std::uint32_t rkey = 0;
   bool has_remote = false;
   std::uint64_t bytes = 0;
-  // The memory that it reads, unless it is inline; and that it writes to. With the lkey of the
-  // first.
+  // The memory that it reads, unless it is inline; and that it writes to.
   std::vector<Octets> sources, sinks;
-  std::uint32_t lkey = 0;
   std::size_t sges = 0;
   bool is_inline = false;
 };
@@ -162,8 +163,9 @@ class Observer {
   // An event of rdma_cm (rdma_cm_event_type) is fetched.
   virtual InjectedCm inject_cm(int event) = 0;
   virtual void completed(const Completed& completion) = 0;
-  // Before a receive is posted.
+  // Before a receive is posted, and that it was refused.
   virtual void posting_receive(const PostedReceive& receive) = 0;
+  virtual void not_posted_receive(const PostedReceive& receive) = 0;
   // By any thread, with locks of the engine held.
   virtual void late_receive(const void* qp, Late what, std::uint64_t waited_ns) = 0;
   // As late_receive().

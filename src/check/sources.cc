@@ -1,6 +1,7 @@
 #include "check/sources.h"
 
 #include <algorithm>
+#include <bit>
 #include <utility>
 
 namespace weft::check {
@@ -28,24 +29,71 @@ std::vector<Octets> samples(std::span<const Octets> octets) {
   return out;
 }
 
+void Pieces::add(std::span<const Octets> octets) {
+  for (const Octets& one : octets) {
+    if (one.length != 0) ++classes_.at(std::bit_width(one.length) - 1U)[{one.addr, one.length}];
+  }
+}
+
+void Pieces::remove(std::span<const Octets> octets) {
+  for (const Octets& one : octets) {
+    if (one.length == 0) continue;
+    Class& of = classes_.at(std::bit_width(one.length) - 1U);
+    const auto at = of.find({one.addr, one.length});
+    if (at != of.end() && --at->second == 0) of.erase(at);
+  }
+}
+
+bool Pieces::overlap(std::span<const Octets> octets) const {
+  for (std::size_t i = 0; i < classes_.size(); ++i) {
+    const Class& of = classes_.at(i);
+    if (of.empty()) continue;
+    const std::uint64_t longest = (std::uint64_t{2} << i) - 1;  // of the last: all ones
+    for (const Octets& one : octets) {
+      const std::uint64_t from = one.addr - std::min(one.addr, longest);
+      for (auto at = of.lower_bound({from, 0});
+           at != of.end() && at->first.first < one.addr + one.length; ++at) {
+        if (one.addr < at->first.first + at->first.second) return true;
+      }
+    }
+  }
+  return false;
+}
+
+void Sinks::erase(Queue& queue, Queue::iterator sink) {
+  pieces_.remove(sink->octets);
+  queue.erase(sink);
+}
+
 void Sinks::add(const void* queue, std::uint64_t wr_id, std::vector<Octets> octets) {
-  std::deque<Sink>& sinks = queues_[queue];
+  pieces_.add(octets);
+  Queue& sinks = queues_[queue];
   sinks.push_back({wr_id, std::move(octets)});
-  if (sinks.size() > kMost) sinks.pop_front();
+  if (sinks.size() > kMost) erase(sinks, sinks.begin());
 }
 
 void Sinks::remove(const void* queue, std::uint64_t wr_id) {
   const auto at = queues_.find(queue);
   if (at == queues_.end()) return;
   const auto sink = std::ranges::find(at->second, wr_id, &Sink::wr_id);
-  if (sink != at->second.end()) at->second.erase(sink);
+  if (sink != at->second.end()) erase(at->second, sink);
 }
 
-bool Sinks::has(std::span<const Octets> octets) const {
-  return std::ranges::any_of(queues_, [octets](const auto& queue) {
-    return std::ranges::any_of(queue.second,
-                               [octets](const Sink& sink) { return overlap(sink.octets, octets); });
-  });
+void Sinks::take_back(const void* queue, std::uint64_t wr_id, std::span<const Octets> octets) {
+  const auto at = queues_.find(queue);
+  if (at == queues_.end()) return;
+  for (auto sink = at->second.end(); sink != at->second.begin();) {
+    --sink;
+    if (sink->wr_id == wr_id && std::ranges::equal(sink->octets, octets))
+      return erase(at->second, sink);
+  }
+}
+
+void Sinks::clear(const void* queue) {
+  const auto at = queues_.find(queue);
+  if (at == queues_.end()) return;
+  for (const Sink& sink : at->second) pieces_.remove(sink.octets);
+  queues_.erase(at);
 }
 
 }  // namespace weft::check

@@ -4,12 +4,15 @@
 // One thread at a time.
 #pragma once
 
+#include <array>
+#include <cstddef>
 #include <cstdint>
 #include <deque>
 #include <functional>
-#include <optional>
+#include <map>
 #include <span>
 #include <unordered_map>
+#include <utility>
 #include <vector>
 
 #include "check/observer.h"
@@ -29,6 +32,22 @@ using Sum = std::function<Summed(std::span<const Octets>)>;
 // The parts of some octets that a sum is made of: of 16 KiB or less all, else 16 pieces of 1 KiB.
 [[nodiscard]] std::vector<Octets> samples(std::span<const Octets> octets);
 
+// Pieces of memory, many of them, to be asked whether one overlaps with others. The same piece may
+// be there several times.
+class Pieces {
+ public:
+  void add(std::span<const Octets> octets);
+  // REQUIRES: they were added.
+  void remove(std::span<const Octets> octets);
+  [[nodiscard]] bool overlap(std::span<const Octets> octets) const;
+
+ private:
+  // Those of a size between two powers of 2: by address and length, how many. What overlaps with an
+  // address begins at most twice the smaller size before it.
+  using Class = std::map<std::pair<std::uint64_t, std::uint64_t>, std::size_t>;
+  std::array<Class, 64> classes_;
+};
+
 // The memory of receives, and of requests that write to this side: an adapter may change it.
 class Sinks {
  public:
@@ -38,15 +57,22 @@ class Sinks {
   void add(const void* queue, std::uint64_t wr_id, std::vector<Octets> octets);
   // The oldest of that queue with this wr_id, if there is one.
   void remove(const void* queue, std::uint64_t wr_id);
-  void clear(const void* queue) { queues_.erase(queue); }
-  [[nodiscard]] bool has(std::span<const Octets> octets) const;
+  // One with just these octets: it was refused.
+  void take_back(const void* queue, std::uint64_t wr_id, std::span<const Octets> octets);
+  void clear(const void* queue);
+  [[nodiscard]] bool has(std::span<const Octets> octets) const { return pieces_.overlap(octets); }
 
  private:
   struct Sink {
     std::uint64_t wr_id = 0;
     std::vector<Octets> octets;
   };
-  std::unordered_map<const void*, std::deque<Sink>> queues_;
+  using Queue = std::deque<Sink>;
+
+  void erase(Queue& queue, Queue::iterator sink);
+
+  std::unordered_map<const void*, Queue> queues_;
+  Pieces pieces_;
 };
 
 }  // namespace weft::check

@@ -74,7 +74,7 @@ template <class Sges>
 std::vector<check::Octets> octets_of(const Sges& sges) {
   std::vector<check::Octets> out;
   for (const auto& sge : sges) {
-    if (sge.length != 0) out.push_back({sge.addr, sge.length});
+    if (sge.length != 0) out.push_back({sge.addr, sge.length, sge.lkey});
   }
   return out;
 }
@@ -93,7 +93,6 @@ check::Posted posted(ibv_qp* handle, const ibv_send_wr& wr) {
   for (const ibv_sge& sge : list) out.bytes += sge.length;
   out.sges = list.size();
   out.is_inline = (wr.send_flags & IBV_SEND_INLINE) != 0;
-  if (!list.empty()) out.lkey = list.front().lkey;
   if (is_sink(wr.opcode)) {
     out.sinks = octets_of(list);
   } else if ((wr.send_flags & IBV_SEND_INLINE) == 0) {
@@ -179,28 +178,41 @@ int observed_post_send(ibv_qp* handle, ibv_send_wr* wr, ibv_send_wr** bad) {
   return post_send_told(handle, wr, bad, {tell_posting, tell_refused});
 }
 
-void tell_receives(const void* queue, const ibv_recv_wr* wr) {
+void tell_receives(const void* queue, const ibv_recv_wr* wr,
+                   void (check::Observer::*what)(const check::PostedReceive&)) {
   for (; observer != nullptr && wr != nullptr; wr = wr->next) {
     const bool fits = wr->num_sge >= 0 && wr->num_sge <= static_cast<int>(limits::kSgesPerRequest);
     const std::size_t count = fits ? static_cast<std::size_t>(wr->num_sge) : 0;
-    observer->posting_receive({queue, wr->wr_id, octets_of(std::span(wr->sg_list, count))});
+    (observer->*what)({queue, wr->wr_id, octets_of(std::span(wr->sg_list, count))});
   }
+}
+
+// They are told of before, for a receive may be polled before the call is back; and those that were
+// refused are taken back.
+template <class Queue>
+int post_receives_told(Queue* queue, ibv_recv_wr* wr, ibv_recv_wr** bad,
+                       int (*post)(Queue*, ibv_recv_wr*, ibv_recv_wr**)) {
+  tell_receives(queue, wr, &check::Observer::posting_receive);
+  ibv_recv_wr* refused = nullptr;
+  const int error = post(queue, wr, &refused);
+  if (error == 0) return 0;
+  tell_receives(queue, refused, &check::Observer::not_posted_receive);
+  if (bad != nullptr && refused != nullptr) *bad = refused;
+  return error;
 }
 
 int observed_post_recv(ibv_qp* handle, ibv_recv_wr* wr, ibv_recv_wr** bad) {
   const InCall in("ibv_post_recv");
   const MayFail may_fail("ibv_post_recv");
   if (may_fail.error() != 0) return refuse(may_fail.error(), wr, bad);
-  tell_receives(handle, wr);
-  return post_recv(handle, wr, bad);
+  return post_receives_told(handle, wr, bad, post_recv);
 }
 
 int observed_post_srq_recv(ibv_srq* handle, ibv_recv_wr* wr, ibv_recv_wr** bad) {
   const InCall in("ibv_post_srq_recv");
   const MayFail may_fail("ibv_post_srq_recv");
   if (may_fail.error() != 0) return refuse(may_fail.error(), wr, bad);
-  tell_receives(handle, wr);
-  return post_srq_recv(handle, wr, bad);
+  return post_receives_told(handle, wr, bad, post_srq_recv);
 }
 
 int observed_req_notify_cq(ibv_cq* handle, int solicited_only) {
@@ -238,14 +250,15 @@ void observe_key(Mr& mr) {
   observer->keyed({handle_of(mr), mr.pub.rkey, mr.engine->iova(), mr.pub.length,
                    static_cast<unsigned>(mr.engine->access()) & kRights,
                    mr.of_device_memory ||
-                       mr.engine->iova() != reinterpret_cast<std::uintptr_t>(mr.engine->addr())});
+                       mr.engine->iova() != reinterpret_cast<std::uintptr_t>(mr.engine->addr()),
+                   reinterpret_cast<std::uintptr_t>(mr.engine->addr())});
 }
 
 void observe_key(const ibv_mw* mw, std::uint32_t key, const ibv_mw_bind_info& info) {
   if (observer == nullptr) return;
   const bool zero_based = (info.mw_access_flags & IBV_ACCESS_ZERO_BASED) != 0;
-  observer->keyed(
-      {mw, key, zero_based ? 0 : info.addr, info.length, info.mw_access_flags & kRights});
+  observer->keyed({mw, key, zero_based ? 0 : info.addr, info.length, info.mw_access_flags & kRights,
+                   false, info.addr});
 }
 
 check::Made made_of(Qp& qp) {
@@ -281,7 +294,6 @@ void observe_request(Qp& qp, const BuiltRequest& request) {
   out.rkey = request.wr.rkey;
   out.has_remote = out.rkey != 0;
   for (const Sge& sge : request.wr.sges) out.bytes += sge.length;
-  if (!request.wr.sges.empty()) out.lkey = request.wr.sges.front().lkey;
   out.sges = request.wr.sges.size();
   out.is_inline = request.is_inline;
   if (const SendOp op = request.wr.op;

@@ -4,6 +4,8 @@
 #include <map>
 #include <optional>
 #include <string>
+#include <tuple>
+#include <utility>
 #include <vector>
 
 #include "check/check_rules.h"
@@ -36,9 +38,10 @@ struct Program {
     make(&qp, kNumber, nullptr);
     make(&peer, kNumber + 1, &srq);
     keyed(0, kLocalKey, 0, false);
-    keyed(1, kOpenKey, kRemoteWrite, false);
+    keyed(1, kOpenKey, kRemoteWrite, false, 5000);
     keyed(2, kShiftedKey, 0, true);
     memory[100] = 1;
+    memory[5100] = 1;
   }
   Here here(const char* call) { return {call, ++line}; }
   void make(const void* handle, std::uint32_t number, const void* shared) {
@@ -50,22 +53,25 @@ struct Program {
     made.send_depth = 8;
     rules.made(made, here("ibv_create_qp"));
   }
-  void keyed(int region, std::uint32_t key, unsigned rights, bool shifted) {
+  void keyed(int region, std::uint32_t key, unsigned rights, bool shifted,
+             std::uint64_t first = 1) {
     Made made;
     made.handle = &regions[region];
     made.kind = Kind::kMr;
     rules.made(made, here("ibv_reg_mr"));
-    rules.keyed({made.handle, key, 0, 1000, rights, shifted}, here("ibv_reg_mr"));
+    rules.keyed({made.handle, key, first, 1000, rights, shifted, first}, here("ibv_reg_mr"));
   }
   Origin send(std::uint64_t id, std::uint32_t lkey = kLocalKey, bool signaled = true) {
+    return send(id, std::vector<Octets>{{lkey == kOpenKey ? 5100U : 100U, 10, lkey}}, signaled);
+  }
+  Origin send(std::uint64_t id, std::vector<Octets> sources, bool signaled = true) {
     Posted posted;
     posted.qp = &qp;
     posted.wr_id = id;
     posted.opcode = "a Send";
     posted.signaled = signaled;
     posted.bytes = 10;
-    posted.sources = {{100, 10}};
-    posted.lkey = lkey;
+    posted.sources = std::move(sources);
     posted_last = rules.posting(posted, here("ibv_post_send"));
     return line;
   }
@@ -133,7 +139,7 @@ TEST(CheckSources, AfterAMessageOfThePeerItIsAWarning) {
 TEST(CheckSources, MemoryThatIsOpenToThePeerIsAWarning) {
   Program p;
   p.send(1, kOpenKey);
-  p.memory[100] = 2;
+  p.memory[5100] = 2;
   p.complete(1);
   EXPECT_EQ(p.ids(), "W11 ");
 }
@@ -212,6 +218,41 @@ TEST(CheckSources, ARequestThatWasRefusedIsForgotten) {
   EXPECT_EQ(p.ids(), "");
 }
 
+TEST(CheckSources, AnyKeyMayOpenMemoryToThePeer) {
+  Program p;
+  p.send(1, std::vector<Octets>{{100, 10, kLocalKey}, {5100, 10, kOpenKey}});
+  p.send(2, std::vector<Octets>{{5100, 10, kLocalKey}});  // it is registered twice
+  p.memory[100] = p.memory[5100] = 2;
+  p.complete(1);
+  p.complete(2);
+  EXPECT_EQ(p.ids(), "W11 W11 ");
+}
+
+TEST(CheckSources, NorIsMemoryOfWhichAPartHasOtherAddresses) {
+  Program p;
+  p.send(1, std::vector<Octets>{{100, 10, kLocalKey}, {200, 10, kShiftedKey}});
+  p.memory[100] = 2;
+  p.complete(1);
+  EXPECT_EQ(p.ids(), "");
+}
+
+TEST(CheckSources, AReceiveThatWasRefusedOrFlushedWritesNothing) {
+  Program p;
+  const PostedReceive flushed{&qp, 50, {{105, 1}}};
+  const PostedReceive refused{&qp, 50, {{109, 1}}};
+  p.rules.posting_receive(flushed, p.here("ibv_post_recv"));
+  p.rules.posting_receive(refused, p.here("ibv_post_recv"));
+  p.rules.not_posted_receive(refused);
+  p.send(1);
+  p.complete(50, false);
+  p.send(2);
+  p.memory[100] = 2;
+  p.complete(1);
+  EXPECT_EQ(p.ids(), "");
+  p.complete(2);
+  EXPECT_EQ(p.ids(), "E10 ");
+}
+
 TEST(CheckSources, MemoryThatCannotBeReadIsNotGone) {
   Program p;
   p.send(1);
@@ -250,6 +291,33 @@ TEST(CheckSizes, MoreThanWasAskedForIsAWarning) {
     p.rules.posting(posted, p.here("ibv_post_send"));
     EXPECT_EQ(p.ids(), one.found) << one.sges << " " << one.bytes;
   }
+}
+
+TEST(CheckPieces, OverlapWhereTheyHaveAnOctetInCommon) {
+  Pieces pieces;
+  const auto hit = [&pieces](std::uint64_t addr, std::uint64_t length) {
+    const Octets one{addr, length};
+    return pieces.overlap(std::span(&one, 1));
+  };
+  const std::vector<Octets> some{{100, 10}, {100, 10}, {1000, 1}, {0, 5}, {~0ULL - 9, 8}, {50, 0}};
+  EXPECT_FALSE(hit(0, ~0ULL));
+  pieces.add(some);
+  for (const auto& [addr, length, want] : {std::tuple{90ULL, 10ULL, false},
+                                           {90ULL, 11ULL, true},
+                                           {109ULL, 1ULL, true},
+                                           {110ULL, 890ULL, false},
+                                           {110ULL, 891ULL, true},
+                                           {1001ULL, 9ULL, false},
+                                           {4ULL, 1ULL, true},
+                                           {5ULL, 95ULL, false},
+                                           {~0ULL - 2, 1ULL, true},
+                                           {~0ULL - 1, 1ULL, false}}) {
+    EXPECT_EQ(hit(addr, length), want) << addr << " " << length;
+  }
+  pieces.remove(std::span(some).first(1));
+  EXPECT_TRUE(hit(100, 1));
+  pieces.remove(std::span(some).last(5));
+  EXPECT_FALSE(hit(0, ~0ULL));
 }
 
 TEST(CheckSamples, AreAllOfASmallMessageAndBothEndsOfALargeOne) {

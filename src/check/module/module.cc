@@ -189,6 +189,10 @@ class Module final : public Observer {
       return with_place([&](Here here) { rules_.posting_receive(receive, here); });
     without_place([&] { rules_.posting_receive(receive, {"", 0}); });
   }
+  void not_posted_receive(const PostedReceive& receive) override {
+    if (!has_rules_) return;
+    without_place([&] { rules_.not_posted_receive(receive); });
+  }
   void late_receive(const void* qp, Late what, std::uint64_t waited_ns) override {
     if (!has_rules_) return;
     place_is_known([&] {

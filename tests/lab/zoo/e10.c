@@ -8,6 +8,14 @@ int main(void) {
   struct ibv_mr* from = ibv_reg_mr(p.client->pd, octets[0], 64, 0);
   struct ibv_mr* to = ibv_reg_mr(p.server->pd, octets[1], 64, IBV_ACCESS_LOCAL_WRITE);
   must(from != NULL && to != NULL, "ibv_reg_mr");
+#ifndef MENDED
+  // A receive that is refused is no excuse.
+  struct ibv_sge part = {(uintptr_t)octets[0], 8, from->lkey};
+  struct ibv_sge parts[30];
+  for (int i = 0; i < 30; ++i) parts[i] = part;
+  struct ibv_recv_wr refused = {.sg_list = parts, .num_sge = 30}, *bad_part;
+  must(ibv_post_recv(p.client->qp, &refused, &bad_part) != 0, "not refused");
+#endif
   for (int i = 0; i < 3; ++i) {
     struct ibv_sge source = {(uintptr_t)octets[0], 64, from->lkey};
     struct ibv_sge sink = {(uintptr_t)octets[1], 64, to->lkey};
