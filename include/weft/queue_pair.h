@@ -61,6 +61,7 @@ struct QpAttributes {
   std::uint16_t ird, ord;  // negotiated once connected
   Access remote_access;    // what the peer may do on this QP at all (with the regions' rights)
   std::uint32_t sq_outstanding, rq_outstanding;
+  std::uint32_t sq_taken;  // slots of the send queue that no polled completion has freed yet
 };
 
 // How many requests of a list were taken, and why the next one was not.

@@ -251,7 +251,7 @@ class ShakenQp final : public QueuePair,
     if (!shakes(Effect::kSizes)) return out;
     out.caps = caps();
     const os::MutexLock lock(mutex_);
-    out.sq_outstanding = static_cast<std::uint32_t>(sends_.size());
+    out.sq_taken = static_cast<std::uint32_t>(sends_.size());
     return out;
   }
   [[nodiscard]] QpType type() const override { return inner_->type(); }

@@ -171,7 +171,7 @@ int check(const Qp& qp) {
   const WrBuilder& builder = qp.builder;
   if (builder.error != 0) return builder.error;
   const QpAttributes now = qp.posts_to->query();
-  if (now.caps.max_send_wr - now.sq_outstanding < builder.requests.size()) return ENOMEM;
+  if (now.caps.max_send_wr - now.sq_taken < builder.requests.size()) return ENOMEM;
   for (const BuiltRequest& request : builder.requests) {
     if (request.sges > now.caps.max_send_sge) return EINVAL;
     if (request.bytes > now.caps.max_inline_bytes) return EINVAL;

@@ -146,6 +146,11 @@ class WorkRing {
     const std::uint32_t head = head_.load(std::memory_order_acquire);
     return tail_.load(std::memory_order_acquire) - head;
   }
+  // Slots that are not free: see reserve().
+  [[nodiscard]] std::uint32_t taken(const std::atomic<std::uint32_t>& freed) const noexcept {
+    const std::uint32_t before = freed.load(std::memory_order_acquire);
+    return tail_.load(std::memory_order_acquire) - before;
+  }
 
  private:
   static constexpr std::size_t stride(std::size_t tail_bytes) noexcept {

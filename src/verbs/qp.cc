@@ -75,6 +75,7 @@ QpAttributes QueuePairImpl::query() const {
   a.ord = ord_.load(std::memory_order_relaxed);
   a.remote_access = remote_access_.load(std::memory_order_relaxed);
   a.sq_outstanding = queues_.sends().size();
+  a.sq_taken = queues_.sends_taken();
   a.rq_outstanding = queues_.receives_posted();
   return a;
 }

@@ -49,6 +49,7 @@ class WorkQueues {
   [[nodiscard]] os::SpinLock& send_lock() noexcept { return sq_lock_; }
   // The next free slot of the send queue; null: it is full. REQUIRES: the caller holds send_lock().
   [[nodiscard]] proto::SendWqe* reserve_send() noexcept { return sq_.reserve(freed_.sends); }
+  [[nodiscard]] std::uint32_t sends_taken() const noexcept { return sq_.taken(freed_.sends); }
   // Posts that were under way are in the send queue when it returns.
   void await_posts() noexcept { const os::SpinGuard lock(sq_lock_); }
   // REQUIRES: there is no shared receive queue, and caps() has receives.

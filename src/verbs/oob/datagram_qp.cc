@@ -145,6 +145,7 @@ QpAttributes DatagramQp::query() const {
   a.state = state();
   a.caps = caps_;
   a.sq_outstanding = rings_.sends.size();
+  a.sq_taken = rings_.sends.taken(rings_.freed.sends);
   a.rq_outstanding = caps_.max_recv_sge == 0 ? 0 : rings_.receives.size();
   return a;
 }
