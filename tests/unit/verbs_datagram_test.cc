@@ -239,7 +239,9 @@ TEST(Datagrams, ErrorFlushesAndResetForgets) {
   const Side a;
   a.receive(1);
   ASSERT_TRUE(a.qp().modify(QpState::kError));
-  EXPECT_EQ(a.next().status, WcStatus::kFlushed);
+  const WorkCompletion flushed = a.next();
+  EXPECT_EQ(flushed.status, WcStatus::kFlushed);
+  EXPECT_EQ(flushed.op, WcOp::kRecv);
   a.receive(2);
   EXPECT_EQ(a.next().wr_id, 2U);
   ASSERT_TRUE(a.qp().modify(QpState::kReset));

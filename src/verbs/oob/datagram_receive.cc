@@ -209,7 +209,9 @@ void DatagramQp::flush_receives() {
   while (rings_.receives.head() != rings_.receives.tail()) {
     in_.receive.wqe.wr_id = rings_.receives.at(rings_.receives.head()).wr_id;
     rings_.receives.retire();
-    if (recv_cq_ != nullptr) complete_receive(WcStatus::kFlushed, {});
+    WorkCompletion wc;
+    wc.op = WcOp::kRecv;
+    if (recv_cq_ != nullptr) complete_receive(WcStatus::kFlushed, wc);
   }
 }
 
