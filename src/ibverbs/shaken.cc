@@ -172,10 +172,11 @@ void Shaker::run() {
     if (left > 0) {
       rings_changed_.wait_for(rings_mutex_, std::chrono::nanoseconds(left));
     } else {
-      const auto qp = rings_.top().qp.lock();
+      auto qp = rings_.top().qp.lock();
       rings_.pop();
       lock.unlock();
       if (qp != nullptr) qp->ring_now();
+      qp.reset();
       lock.lock();
     }
   }

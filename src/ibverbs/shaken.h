@@ -27,7 +27,7 @@ void shake(Srq& srq, std::uint32_t depth);
 // `asked`: as the program asked for it. Changes `granted`, which the program gets to see.
 void shake(Qp& qp, const ibv_qp_cap& asked, ibv_qp_cap& granted);
 
-// The queue pair is being destroyed: its completions are gone.
+// The queue pair is being destroyed: its completions are gone, and nothing here holds the engine's.
 void shake_destroyed(Qp& qp);
 // The queue pair was moved to RESET: its requests and their completions are gone.
 void shake_emptied(Qp& qp);

@@ -101,8 +101,10 @@ class ShakenCq final : public CompletionQueue, public HoldsCompletions {
     for (std::size_t got = batch.size(); got == batch.size() && held_.size() < asked_;) {
       got = inner_->poll(
           std::span(batch).first(std::min<std::size_t>(batch.size(), asked_ - held_.size())));
-      for (const WorkCompletion& one : std::span(batch).first(got))
-        held_.add(one, now_ns(), may_wait);
+      for (const WorkCompletion& one : std::span(batch).first(got)) {
+        // Not those of a queue pair that is being destroyed.
+        if (shaker().find(one.qp_num)) held_.add(one, now_ns(), may_wait);
+      }
     }
   }
 
@@ -153,6 +155,8 @@ class ShakenQp final : public QueuePair,
   ShakenQp(std::shared_ptr<QueuePair> inner, const ibv_qp_cap& asked,
            std::shared_ptr<PostedReceives> receives)
       : inner_(std::move(inner)),
+        rung_(inner_),
+        type_(inner_->type()),
         asked_(asked),
         receives_(std::move(receives)),
         dice_(shaker().plan().seed, shaker().next_stream()) {}
@@ -215,7 +219,16 @@ class ShakenQp final : public QueuePair,
       const os::MutexLock lock(mutex_);
       rings_later_ = false;
     }
-    inner_->ring();
+    const os::MutexLock lock(ringing_);
+    if (rung_ != nullptr) rung_->ring();
+  }
+  // The program destroys it. Other threads may hold it for a moment yet, but not the engine's.
+  void close() {
+    {
+      const os::MutexLock lock(ringing_);
+      rung_.reset();
+    }
+    inner_.reset();
   }
 
   void polled(WorkCompletion& one) override {
@@ -227,7 +240,7 @@ class ShakenQp final : public QueuePair,
     }
     if (!shakes(Effect::kUndefined)) return;
     const os::MutexLock lock(mutex_);
-    shake::scramble(one, inner_->type() == QpType::kUd, dice_);
+    shake::scramble(one, type_ == QpType::kUd, dice_);
   }
   bool may_use(const Sge& octets) override {
     const os::MutexLock lock(mutex_);
@@ -254,7 +267,7 @@ class ShakenQp final : public QueuePair,
     out.sq_taken = static_cast<std::uint32_t>(sends_.size());
     return out;
   }
-  [[nodiscard]] QpType type() const override { return inner_->type(); }
+  [[nodiscard]] QpType type() const override { return type_; }
   [[nodiscard]] std::uint32_t number() const override { return inner_->number(); }
   [[nodiscard]] QpState state() const override { return inner_->state(); }
   [[nodiscard]] void* context() const override { return inner_->context(); }
@@ -282,7 +295,11 @@ class ShakenQp final : public QueuePair,
     if (const auto tail = shake::tail(entry->sges, one.byte_len)) shaker().fill_tail(*tail);
   }
 
-  const std::shared_ptr<QueuePair> inner_;
+  // Both null after close(). The program calls nothing then, and others use `rung_`.
+  std::shared_ptr<QueuePair> inner_;
+  os::Mutex ringing_;
+  std::shared_ptr<QueuePair> rung_ WEFT_GUARDED_BY(ringing_);
+  const QpType type_;
   const ibv_qp_cap asked_;
   const std::shared_ptr<PostedReceives> receives_;
   mutable os::Mutex mutex_;
@@ -320,9 +337,11 @@ void shake(Qp& qp, const ibv_qp_cap& asked, ibv_qp_cap& granted) {
   if (shakes(Effect::kSizes)) granted = asked;
 }
 
+// In this order: a completion queue takes none of its completions any more, and has none.
 void shake_destroyed(Qp& qp) {
   shaker().remove(qp.pub.qp_base.qp_num);
   for (const auto& cq : shaker().queues()) cq->forget(qp.pub.qp_base.qp_num);
+  if (qp.posts_to != qp.engine) static_cast<ShakenQp&>(*qp.posts_to).close();
 }
 
 void shake_emptied(Qp& qp) {
