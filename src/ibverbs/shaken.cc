@@ -62,7 +62,7 @@ Posted PostedReceives::post(std::span<const RecvWr> wrs, const Call& call) {
   {
     const os::MutexLock lock(mutex_);
     const std::size_t room = depth_ - std::min<std::size_t>(depth_, ledger_.size());
-    if (shakes(shake::Effect::kSizes)) count = std::min(count, room);
+    if (shakes(shake::Effect::kSizes) && !shared_) count = std::min(count, room);
     for (const RecvWr& wr : wrs.first(count)) ledger_.add({wr.wr_id, true, memory_of(wr.sges)});
   }
   Posted posted = call(wrs.first(count));
@@ -74,7 +74,7 @@ Posted PostedReceives::post(std::span<const RecvWr> wrs, const Call& call) {
 
 std::optional<shake::Ledger::Entry> PostedReceives::received(std::uint64_t wr_id) {
   const os::MutexLock lock(mutex_);
-  return ledger_.received(wr_id);
+  return ledger_.received(wr_id, shared_);
 }
 
 bool PostedReceives::may_use(const Sge& octets) {
@@ -82,7 +82,8 @@ bool PostedReceives::may_use(const Sge& octets) {
   return ledger_.uses(octets);
 }
 
-void PostedReceives::clear() {
+void PostedReceives::emptied() {
+  if (shared_) return;
   const os::MutexLock lock(mutex_);
   ledger_.clear();
 }

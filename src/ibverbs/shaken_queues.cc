@@ -120,7 +120,7 @@ class ShakenCq final : public CompletionQueue, public HoldsCompletions {
 class ShakenSrq final : public SharedReceiveQueue {
  public:
   ShakenSrq(std::shared_ptr<SharedReceiveQueue> inner, std::uint32_t depth)
-      : receives(std::make_shared<PostedReceives>(depth)), inner_(std::move(inner)) {
+      : receives(std::make_shared<PostedReceives>(depth, true)), inner_(std::move(inner)) {
     shaker().add(receives);
   }
 
@@ -247,7 +247,7 @@ class ShakenQp final : public QueuePair,
     return sends_.uses(octets);
   }
   void emptied() {
-    receives_->clear();
+    receives_->emptied();
     const os::MutexLock lock(mutex_);
     sends_.clear();
   }
@@ -327,7 +327,7 @@ void shake(Qp& qp, const ibv_qp_cap& asked, ibv_qp_cap& granted) {
     // One that was made before a fork() is not shaken; nor is this one then.
     receives = static_cast<ShakenSrq&>(*qp.srq->engine).receives;
   } else {
-    receives = std::make_shared<PostedReceives>(asked.max_recv_wr);
+    receives = std::make_shared<PostedReceives>(asked.max_recv_wr, false);
     shaker().add(receives);
   }
   auto shaken = std::make_shared<ShakenQp>(qp.engine, asked, std::move(receives));

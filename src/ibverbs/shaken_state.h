@@ -49,18 +49,22 @@ class HoldsCompletions {
 // The receives of a queue pair, or of several that share a queue.
 class PostedReceives {
  public:
-  explicit PostedReceives(std::uint32_t depth) : depth_(depth) {}
+  // `shared`: by several queue pairs. When one of them is reset or destroyed, nobody hears of the
+  // receives that it had taken. So there their number does not bound what is posted.
+  PostedReceives(std::uint32_t depth, bool shared) : depth_(depth), shared_(shared) {}
   using Call = std::function<Posted(std::span<const RecvWr>)>;
   // Posts by `call` those for which there is room.
   [[nodiscard]] Posted post(std::span<const RecvWr> wrs, const Call& call);
   [[nodiscard]] std::optional<shake::Ledger::Entry> received(std::uint64_t wr_id);
   [[nodiscard]] bool may_use(const Sge& octets);
-  void clear();
+  // A queue pair was reset. Receives of a queue that is shared are there for the others.
+  void emptied();
   void resize(std::uint32_t depth) { depth_ = depth; }
   [[nodiscard]] std::uint32_t depth() const { return depth_; }
 
  private:
   std::atomic<std::uint32_t> depth_;
+  const bool shared_;
   os::Mutex posting_;  // taken before mutex_
   os::Mutex mutex_;
   shake::Ledger ledger_ WEFT_GUARDED_BY(mutex_);

@@ -12,13 +12,15 @@ void Ledger::sent(std::uint64_t wr_id, bool success) {
   if (done != entries_.end()) entries_.erase(entries_.begin(), std::next(done));
 }
 
-std::optional<Ledger::Entry> Ledger::received(std::uint64_t wr_id) {
-  const auto done =
-      std::ranges::find_if(entries_, [&](const Entry& entry) { return entry.wr_id == wr_id; });
+std::optional<Ledger::Entry> Ledger::received(std::uint64_t wr_id, bool shared) {
+  const auto is_it = [wr_id](const Entry& entry) { return entry.wr_id == wr_id; };
+  const auto done = std::ranges::find_if(entries_, is_it);
   if (done == entries_.end()) return std::nullopt;
+  const bool known =
+      !shared || std::find_if(std::next(done), entries_.end(), is_it) == entries_.end();
   Entry out = std::move(*done);
   entries_.erase(done);
-  return out;
+  return known ? std::optional(std::move(out)) : std::nullopt;
 }
 
 bool Ledger::uses(const Sge& octets) const {

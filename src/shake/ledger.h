@@ -26,9 +26,10 @@ class Ledger {
   void add(Entry entry) { entries_.push_back(std::move(entry)); }
   void drop_last() { entries_.pop_back(); }
   // A completion was polled. Of a send queue: the slots of those before it are free, too. Of a
-  // receive queue, which is shared perhaps: it alone.
+  // receive queue: it alone. Where that is shared, several may have its wr_id, and nothing says
+  // which it was: then one goes, and no memory is given.
   void sent(std::uint64_t wr_id, bool success);
-  std::optional<Entry> received(std::uint64_t wr_id);
+  std::optional<Entry> received(std::uint64_t wr_id, bool shared = false);
   void clear() { entries_.clear(); }
 
   [[nodiscard]] std::size_t size() const { return entries_.size(); }

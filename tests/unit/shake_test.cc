@@ -167,6 +167,18 @@ TEST(ShakeLedger, KnowsTheMemoryOfItsRequests) {
   EXPECT_FALSE(ledger.uses({100, 10, 0}));
 }
 
+// Which of two receives with one number it was, the completion does not say.
+TEST(ShakeLedger, OfASharedQueueGivesNoMemoryThatIsPerhapsAnothers) {
+  Ledger ledger;
+  ledger.add({1, true, {Sge{100, 10, 0}}});
+  ledger.add({1, true, {Sge{200, 10, 0}}});
+  ledger.add({2, true, {Sge{300, 10, 0}}});
+  EXPECT_TRUE(ledger.received(2, true).has_value());
+  EXPECT_FALSE(ledger.received(1, true).has_value());
+  EXPECT_EQ(ledger.size(), 1U);
+  EXPECT_TRUE(ledger.received(1, true).has_value());
+}
+
 TEST(ShakeTail, IsTheRestOfACacheLineWithinTheSge) {
   const std::array<Sge, 2> sges = {Sge{64, 64, 1}, Sge{200, 10, 2}};
   EXPECT_FALSE(tail(sges, 0));
