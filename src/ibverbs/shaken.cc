@@ -141,12 +141,19 @@ void Shaker::fill_tail(const Sge& tail) {
   const auto key = keys_.find(tail.lkey);
   if (key == keys_.end() || tail.addr < key->second.addr) return;
   if (tail.length > key->second.addr + key->second.length - tail.addr) return;
+  // A peer that may write there has done so since, perhaps.
+  const auto lets_it = [&tail](const auto& one) {
+    const Region& region = one.second;
+    return region.peer_writes && region.addr < tail.addr + tail.length &&
+           tail.addr < region.addr + region.length;
+  };
+  if (std::ranges::any_of(keys_, lets_it)) return;
   std::memset(reinterpret_cast<void*>(tail.addr), octet, tail.length);
 }
 
-void Shaker::key(std::uint32_t lkey, std::uint64_t addr, std::uint64_t length) {
+void Shaker::key(std::uint32_t lkey, const Region& region) {
   const os::MutexLock lock(keys_mutex_);
-  keys_[lkey] = {addr, length};
+  keys_[lkey] = region;
 }
 
 void Shaker::dead_key(std::uint32_t lkey) {
@@ -194,8 +201,13 @@ void shake_async_event() {
 // Where its octets are not at the addresses of its SGEs, none are filled.
 void shake_key(const Mr& mr) {
   if (!shakes(shake::Effect::kUndefined) || mr.of_device_memory) return;
-  if (mr.engine->iova() != reinterpret_cast<std::uintptr_t>(mr.engine->addr())) return;
-  shaker().key(mr.pub.lkey, mr.engine->iova(), mr.pub.length);
+  const auto addr = reinterpret_cast<std::uintptr_t>(mr.engine->addr());
+  // A window may be bound to a region that allows it.
+  const Access access = mr.engine->access();
+  const bool peer_writes = has(access, Access::kRemoteWrite) ||
+                           has(access, Access::kRemoteAtomic) || has(access, Access::kBindWindow);
+  if (!peer_writes && mr.engine->iova() != addr) return;
+  shaker().key(mr.pub.lkey, {addr, mr.pub.length, peer_writes});
 }
 
 void shake_dead_key(std::uint32_t lkey) {

@@ -87,10 +87,15 @@ class Shaker {
   [[nodiscard]] std::shared_ptr<CountsCompletions> find(std::uint32_t number);
   [[nodiscard]] std::vector<std::shared_ptr<HoldsCompletions>> queues();
 
-  // Fills octets that a message has left of its receive, if no other request may use them and their
-  // region is there.
+  struct Region {
+    std::uint64_t addr, length;
+    bool peer_writes;  // or may, through this key or a window
+  };
+
+  // Fills octets that a message has left of its receive, if no other request and no peer may use
+  // them and their region is there.
   void fill_tail(const Sge& tail);
-  void key(std::uint32_t lkey, std::uint64_t addr, std::uint64_t length);
+  void key(std::uint32_t lkey, const Region& region);
   void dead_key(std::uint32_t lkey);
 
   void ring_later(std::weak_ptr<CountsCompletions> qp, std::chrono::nanoseconds wait);
@@ -102,9 +107,6 @@ class Shaker {
     bool operator<(const Ring& other) const {
       return when_ns > other.when_ns;
     }  // the earliest on top
-  };
-  struct Region {
-    std::uint64_t addr, length;
   };
   void run();
 

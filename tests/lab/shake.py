@@ -16,8 +16,8 @@ from harness import WEFT, Network, Process, check, main  # noqa: E402
 LIMIT_S = 60
 SEEDS = 20
 TWIN_SEEDS = 3
-ANIMALS = ("shake1", "shake2", "shake4", "shake4_tail", "shake4_private", "shake5", "shake6",
-           "shake6_inline", "shake7")
+ANIMALS = ("shake1", "shake2", "shake4", "shake4_tail", "shake4_private", "shake4_written", "shake5",
+           "shake6", "shake6_inline", "shake7")
 
 
 def run(program, *options):
