@@ -25,8 +25,8 @@ constexpr std::array kErrors = {EPERM, EINTR, EAGAIN, EEXIST, ERANGE, ENOTTY, EP
 
 Shaker* the_shaker = nullptr;
 
-// The thread that rings doorbells is the parent's. Objects made from now on are as they are
-// without --shake.
+// The thread that rings doorbells is the parent's, and so are locks. Objects made from now on are
+// as they are without --shake, and the calls of others go past what shakes them.
 void stop_shaking() { shaking = nullptr; }
 
 __attribute__((constructor)) void start_shaking() {

@@ -23,6 +23,9 @@ std::uint64_t now_ns() { return static_cast<std::uint64_t>(os::monotonic_ns()); 
 
 // Holds completions back, which the device might not have made yet. Not those that an event told
 // of: while the queue is armed nothing is held.
+//
+// Here and below, in a child of fork() each call goes past it: a thread of the parent perhaps has
+// the mutex.
 class ShakenCq final : public CompletionQueue, public HoldsCompletions {
  public:
   ShakenCq(std::shared_ptr<CompletionQueue> inner, std::uint32_t depth)
@@ -33,6 +36,7 @@ class ShakenCq final : public CompletionQueue, public HoldsCompletions {
         held_(shaker().plan(), stream_) {}
 
   std::size_t poll(std::span<WorkCompletion> out) override {
+    if (shaking == nullptr) return inner_->poll(out);
     std::size_t taken = 0;
     {
       const os::MutexLock lock(mutex_);
@@ -47,7 +51,7 @@ class ShakenCq final : public CompletionQueue, public HoldsCompletions {
 
   // A completion of the meantime came before the call: it makes no event, the next poll gets it.
   Status arm(Arm what) override {
-    if (inner_->channel() == nullptr) return inner_->arm(what);
+    if (shaking == nullptr || inner_->channel() == nullptr) return inner_->arm(what);
     const os::MutexLock lock(mutex_);
     drain(false);
     if (shakes(Effect::kArm) && dice_.percent(50)) {
@@ -76,6 +80,7 @@ class ShakenCq final : public CompletionQueue, public HoldsCompletions {
   }
 
   Status resize(std::uint32_t depth) override {
+    if (shaking == nullptr) return inner_->resize(depth);
     const os::MutexLock lock(mutex_);
     if (depth < held_.size()) return tl::unexpected(Error::kInvalidArgument);
     if (Status done = inner_->resize(depth); !done) return done;
@@ -127,6 +132,7 @@ class ShakenSrq final : public SharedReceiveQueue {
   const std::shared_ptr<PostedReceives> receives;
 
   Posted post_recv(std::span<const RecvWr> wrs) override {
+    if (shaking == nullptr) return inner_->post_recv(wrs);
     return receives->post(wrs, [this](auto some) { return inner_->post_recv(some); });
   }
   Status resize(std::uint32_t max_wr) override {
@@ -162,6 +168,7 @@ class ShakenQp final : public QueuePair,
         dice_(shaker().plan().seed, shaker().next_stream()) {}
 
   Posted post_send(std::span<const SendWr> wrs) override {
+    if (shaking == nullptr) return inner_->post_send(wrs);
     Posted posted;
     for (const SendWr& wr : wrs) {
       const Status queued = queue_send(wr);
@@ -173,11 +180,13 @@ class ShakenQp final : public QueuePair,
     return posted;
   }
   Posted post_recv(std::span<const RecvWr> wrs) override {
+    if (shaking == nullptr) return inner_->post_recv(wrs);
     return receives_->post(wrs, [this](auto some) { return inner_->post_recv(some); });
   }
 
   // An adapter has the slot of a request until a completion at or after it is polled.
   Status queue_send(const SendWr& wr) override {
+    if (shaking == nullptr) return inner_->queue_send(wr);
     const os::MutexLock lock(mutex_);
     const bool is_inline = has(wr.flags, SendFlags::kInline);
     if (shakes(Effect::kSizes)) {
@@ -200,6 +209,7 @@ class ShakenQp final : public QueuePair,
 
   // Until then the engine reads no source.
   void ring() override {
+    if (shaking == nullptr) return inner_->ring();
     std::chrono::microseconds wait{0};
     {
       const os::MutexLock lock(mutex_);
