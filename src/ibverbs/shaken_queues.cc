@@ -189,21 +189,24 @@ class ShakenQp final : public QueuePair,
     if (shaking == nullptr) return inner_->queue_send(wr);
     const os::MutexLock lock(mutex_);
     const bool is_inline = has(wr.flags, SendFlags::kInline);
+    // The SGEs of these are not looked at: the list is perhaps gone.
+    const bool of_keys = wr.op == SendOp::kBindWindow || wr.op == SendOp::kLocalInvalidate;
+    const std::vector<Sge> sges = of_keys ? std::vector<Sge>() : memory_of(wr.sges);
     if (shakes(Effect::kSizes)) {
       if (sends_.size() >= asked_.max_send_wr) return tl::unexpected(Error::kNoSpace);
       std::uint64_t bytes = 0;
-      for (const Sge& sge : memory_of(wr.sges)) bytes += sge.length;
+      for (const Sge& sge : sges) bytes += sge.length;
       const bool fits =
           is_inline ? bytes <= asked_.max_inline_data : wr.sges.size() <= asked_.max_send_sge;
-      if (!fits) return tl::unexpected(Error::kInvalidArgument);
+      if (!fits && !of_keys) return tl::unexpected(Error::kInvalidArgument);
     }
     shake::Ledger::Entry entry{wr.wr_id, signals_all || has(wr.flags, SendFlags::kSignaled), {}};
-    if (!is_inline) entry.sges = memory_of(wr.sges);
+    if (!is_inline) entry.sges = sges;
     sends_.add(std::move(entry));
     Status queued = inner_->queue_send(wr);
     if (!queued) sends_.drop_last();
     // The program may destroy the objects that it names next.
-    if (wr.op == SendOp::kBindWindow || wr.op == SendOp::kLocalInvalidate) urgent_ = true;
+    if (of_keys) urgent_ = true;
     return queued;
   }
 
