@@ -1,6 +1,9 @@
 // Slots of work queues that a polled completion frees. As on adapters, the slot of a request is
-// free when a completion of it, or of a later one in its queue, has been polled. So a program whose
-// completion queue is as deep as its work queues may post until one is full.
+// free when a completion of it, or of a later one in its queue, has been polled. So a program may
+// post until a queue is full if its completion queue is as deep as the capacities of its work
+// queues together: as QpCaps says them, not as they were asked for. Each is rounded up by itself,
+// so their sum may be more than that of a completion queue whose depth is the sum of what was asked
+// for.
 #pragma once
 
 #include <atomic>
