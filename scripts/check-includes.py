@@ -47,7 +47,7 @@ ROOMS = [
     Room("verbs", "the objects that programs hold: device, protection domains, regions, windows, "
          "CQs, QPs, connections. `oob`, a part of the room: queue pairs that programs connect out "
          "of band, datagrams", "base wire proto roce os readsend io trace progress"),
-    Room("faults", "the decisions of `weft faults sweep`: which call fails, how a run is judged. No "
+    Room("faults", "the decisions of `weft run --faults` and `weft faults sweep`: what fails, how a run is judged. No "
          "operating system", ""),
     Room("lab", "the decisions of `weft lab`: what a link is like, when a frame arrives, which command "
          "runs where. No operating system", ""),
@@ -58,7 +58,7 @@ ROOMS = [
     Room("check", "the rules of `weft run --check`: events in, findings out, no operating system; "
          "and what the drop-in libraries tell them (`observer.h`)", ""),
     Room("check/module", "the library that the drop-in libraries load for `weft run --check`: "
-         "places in the program, reports, the part of a process in a sweep", "base os faults check"),
+         "and `--faults`: places in the program, reports, the part of a process in a sweep", "base os faults check"),
     Room("ibverbs", "`libibverbs.so.1`: a thin adapter over the public API", "base os check like shake"),
     Room("rdmacm", "`librdmacm.so.1`: a thin adapter over the public API", "base os ibverbs"),
     Room("rsockets", "the r* functions of `librdmacm.so.1`, and their protocol",

@@ -49,7 +49,7 @@ FaultPlayer::FaultPlayer(FaultFile file, std::string_view rank, std::string_view
   const std::string line(command_line);
   std::uint64_t place = 0;
   for (FaultRule& rule : file.rules) {
-    if (is_meant(rule, rank, line)) rules_.push_back({std::move(rule), place, 0, false, {}});
+    if (is_meant(rule, rank, line)) rules_.push_back({std::move(rule), place, 0, false, false, {}});
     ++place;
   }
 }
@@ -74,8 +74,17 @@ bool FaultPlayer::strikes(Live& live, std::uint64_t object, std::uint64_t count,
   return false;
 }
 
-void FaultPlayer::note(const Live& live, Time now) {
+void FaultPlayer::note(Live& live, Time now) {
+  live.struck = true;
   if (!live.rule.name.empty()) named_.emplace(live.rule.name, now);
+}
+
+std::vector<int> FaultPlayer::unused() const {
+  std::vector<int> out;
+  for (const Live& live : rules_) {
+    if (!live.struck) out.push_back(live.rule.line);
+  }
+  return out;
 }
 
 std::optional<Struck> FaultPlayer::call(std::string_view name, Time now) {

@@ -55,19 +55,23 @@ class FaultPlayer {
   [[nodiscard]] std::optional<Action> next_action() const;
   void acted(const Action& action);
 
+  // The lines of rules for this process that have had no effect.
+  [[nodiscard]] std::vector<int> unused() const;
+
  private:
   struct Live {
     FaultRule rule;
     std::uint64_t place = 0;  // among the rules of the file
     std::uint64_t count = 0;
     bool over = false;
+    bool struck = false;                                     // at least once
     std::unordered_map<std::uint64_t, std::uint64_t> of_qp;  // counts of its own for each
   };
 
   // `object`: which queue pair, 0 for calls.
   [[nodiscard]] bool strikes(Live& live, std::uint64_t object, std::uint64_t count, Time now);
   [[nodiscard]] bool by_chance(const Live& live, std::uint64_t object, std::uint64_t count) const;
-  void note(const Live& live, Time now);
+  void note(Live& live, Time now);
 
   const std::uint64_t seed_;
   std::vector<Live> rules_;

@@ -40,6 +40,8 @@ def calls(_):
     check("line 1: ibv_reg_mr, call 2 of it, fails with ENOMEM" in said, said)
     check("called at registers (faults_program.c:" in said, said)
     check("weft check:" not in said, said)
+    _lines, said = run("fail reg_mr on 2nd\nfail alloc_pd on 99th", "registers")
+    check("line 2 had no effect in this process" in said and "line 1 had no" not in said, said)
     lines, said = run("fail reg_mr every 40 with EPERM", "registers", "--check")
     same(lines, ["40 EPERM", "80 EPERM"])
     check("weft check: N01 ibv_reg_mr" in said, said)
@@ -173,6 +175,7 @@ def places(_):
     rule = "fail reg_mr on 1st"
     same(run(f"in rank 1 {rule}", "registers", env={"PMIX_RANK": "1"})[0], ["1 ENOMEM"])
     same(run(f"in rank 1 {rule}", "registers", env={"PMIX_RANK": "0"})[0], [])
+    same(run(f"in rank 1 {rule}", "registers", env={"WEFT_LAB_RANK": "1"})[0], ["1 ENOMEM"])
     same(run(f"in program *registers {rule}", "registers")[0], ["1 ENOMEM"])
     same(run(f"in program *other* {rule}", "registers")[0], [])
 

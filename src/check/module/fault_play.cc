@@ -180,6 +180,11 @@ int FaultPlay::completes(std::uint32_t qp, bool receive) {
   return struck->error;
 }
 
+void FaultPlay::ended() const {
+  for (const int line : player_.unused())
+    os::say("weft faults: line %d had no effect in this process\n", line);
+}
+
 InjectedCm FaultPlay::fetches(int cm_event) {
   const auto replaced = player_.fetches(cm_event, now());
   if (!replaced) return {};

@@ -63,6 +63,8 @@ class FaultPlay {
   // The status that the program is told; 0: the completion's own.
   [[nodiscard]] int completes(std::uint32_t qp, bool receive);
   [[nodiscard]] InjectedCm fetches(int cm_event);
+  // The process ends: rules that nothing came of are named.
+  void ended() const;
 
  private:
   struct Known {

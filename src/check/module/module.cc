@@ -224,6 +224,7 @@ class Module final : public Observer {
       lazy_ = false;
       rules_.ended();
       if (faults_ != nullptr) faults_->ended(status, left());
+      if (play_ != nullptr) play_->ended();
     });
     return status == 0 && exit_status_ != 0 && serious_ ? exit_status_ : status;
   }

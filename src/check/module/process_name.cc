@@ -8,7 +8,7 @@ namespace weft::check {
 
 std::string rank_of_process() {
   for (const char* name :
-       {"PMIX_RANK", "OMPI_COMM_WORLD_RANK", "PMI_RANK", "SLURM_PROCID", "RANK"}) {
+       {"PMIX_RANK", "OMPI_COMM_WORLD_RANK", "PMI_RANK", "SLURM_PROCID", "RANK", "WEFT_LAB_RANK"}) {
     if (const char* value = std::getenv(name)) return value;
   }
   return {};
