@@ -10,6 +10,11 @@
 
 namespace weft::ibverbs {
 
+// The engine's own object, also behind a shaken one (shaken.h).
+inline const QueuePair* engine_behind(const Qp& qp) { return qp.engine.get(); }
+inline const CompletionQueue* engine_behind(const Cq& cq) { return cq.delivers_to.get(); }
+inline const SharedReceiveQueue* engine_behind(const Srq& srq) { return srq.takes_from.get(); }
+
 // The adapter object of the engine object that an event is about, for the sink. Nothing when its
 // handle is destroyed: the engine may keep its object longer, and another may live at that address
 // by now.
@@ -22,7 +27,7 @@ Pin<T> adapter_of(const std::weak_ptr<Engine>& weak, const void* object) {
   if (weak.expired()) return {};
   const auto* const engine = static_cast<const Engine*>(object);
   Pin<T> adapter = registry::find<T>(engine->context());
-  return adapter && adapter->engine.get() == engine ? std::move(adapter) : Pin<T>{};
+  return adapter && engine_behind(*adapter) == engine ? std::move(adapter) : Pin<T>{};
 }
 
 // The engine's sink. Runs on the engine's threads: routes and returns.
