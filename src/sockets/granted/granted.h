@@ -54,7 +54,7 @@ auto serve(int fd, Call call, Plain plain, Laned laned) {
   Lane* lane = use.lane();
   if (lane == nullptr) return plain();
   // ... of the socket that had this number before.
-  if (!lane->live.load(std::memory_order_relaxed) && number->calls.load() != kKernels)
+  if (!lane->live.load(std::memory_order_acquire) && number->calls.load() != kKernels)
     return plain();
   if (!lane->meeting.settled.load(std::memory_order_relaxed)) {
     join::go_on(*lane, fd, *number, call);

@@ -42,6 +42,7 @@ __attribute__((constructor)) void begin() {
       lanes::after_fork,
       [] {
         own_memory();
+        numbers::in_child();
         lanes::in_child();
         states::in_child();
         spiller::in_child();

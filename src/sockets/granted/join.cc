@@ -268,9 +268,10 @@ void go_on(Lane& lane, int fd, const Number& number, Call call) {
   // Another thread has left the number to the kernel, perhaps before there was a segment to close.
   if (!lane.live.load()) leave_alone(lane);
   meeting.lock.unlock();
-  // Or that thread has found the lock taken, behind the look above: then it leaves this to us.
-  std::atomic_thread_fence(std::memory_order_seq_cst);
-  if (!lane.live.load() && meeting.lock.try_lock()) {
+  // Or that thread has found the lock taken, behind the look above: then it leaves this to us. Not
+  // by a load: it could be done before the unlocking is seen. Of two exchanges one is the later.
+  bool lives = true;
+  if (!lane.live.compare_exchange_strong(lives, true) && meeting.lock.try_lock()) {
     leave_alone(lane);
     meeting.lock.unlock();
   }

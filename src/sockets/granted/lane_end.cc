@@ -24,13 +24,31 @@ void reset_if_unread(const Lane& lane, int fd) {
   real().setsockopt(fd, SOL_SOCKET, SO_LINGER, &now, sizeof now);
 }
 
-// The one that holds the lock of the meeting looks at `live` behind it, and does this itself.
+// The one that holds the lock of the meeting looks at `live` behind its unlocking, and does this
+// itself.
 void withdraw(Lane& lane) {
-  std::atomic_thread_fence(std::memory_order_seq_cst);
   if (!lane.meeting.lock.try_lock()) return;
   rendezvous::withdraw(lane.meeting.ticket);
   lane.meeting.lock.unlock();
 }
+
+// Lets the number go from its lane in the end, also of a thread that is cancelled in between: the
+// lane may be another connection's behind that.
+class Release {
+ public:
+  Release(Number& number, Lane& lane) : number_(number), lane_(lane) {}
+  ~Release() {
+    lane_.fd = -1;
+    Lane* mine = &lane_;
+    number_.lane.compare_exchange_strong(mine, nullptr);
+  }
+  Release(const Release&) = delete;
+  Release& operator=(const Release&) = delete;
+
+ private:
+  Number& number_;
+  Lane& lane_;
+};
 
 // The number keeps its lane until the ring is empty: calls that send meanwhile stay behind what
 // lies there.
@@ -40,7 +58,12 @@ void retire(int fd, Number& number, How how) {
   const Use use(*lane, Call::kVisits);
   if (number.lane.load() != lane) return;
   // Before the look at its segment: who makes one looks at this behind it (join::go_on).
-  if (!lane->live.exchange(false)) return;  // another thread is at it
+  if (!lane->live.exchange(false)) {  // another thread is at it
+    // ... for the socket that had the number before.
+    if (how == How::kGone) number.lane.compare_exchange_strong(lane, nullptr);
+    return;
+  }
+  const Release release(number, *lane);
   lane->out.on(JoinEvent::kForbidden);
   withdraw(*lane);
   if (lane->rings.attached() && how == How::kGone) {
@@ -53,8 +76,6 @@ void retire(int fd, Number& number, How how) {
     take_back_all(*lane, fd);
     if (how == How::kStays) lane->nodelay.give_back(fd);
   }
-  lane->fd = -1;
-  number.lane.compare_exchange_strong(lane, nullptr);
 }
 
 bool nothing_to_leave(const Number& number) {

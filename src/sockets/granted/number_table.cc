@@ -50,5 +50,11 @@ void note_instance(int fd) {
 
 int end() { return g_numbers.end(); }
 
+void in_child() {
+  for (int i = 0; i < end(); ++i) {
+    if (Number* number = find(i); number != nullptr) number->lane = nullptr;
+  }
+}
+
 }  // namespace numbers
 }  // namespace weft::sockets::granted

@@ -69,6 +69,8 @@ void note_fresh(int fd);
 // A new epoll instance has the number `fd`: it watches nothing. One that was closed had it,
 // perhaps.
 void note_instance(int fd);
+// In a child after fork: no number has a lane, though a thread of the parent was retiring some.
+void in_child();
 // From now on no number is noted as fresh.
 void stop();
 // One above the highest number that was ever noted.

@@ -4,6 +4,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include <cassert>
 #include <cerrno>
 
 #include "base/cpu_pause.h"
@@ -14,13 +15,13 @@
 namespace weft::sockets::granted {
 namespace {
 
-// Another process may have the number of a thread that has ended. A child of vfork() can't tell:
-// the threads of its parent are none of its own.
+// Another process may have the number of a thread that has ended. The threads are those of the
+// process whose memory this is, which is the parent of a child of vfork().
 bool dead(std::uint32_t thread) {
-  if (borrowing()) return false;
   const int error = errno;
   const bool gone =
-      real().syscall(SYS_tgkill, getpid(), static_cast<int>(thread), 0) != 0 && errno == ESRCH;
+      real().syscall(SYS_tgkill, owner_of_memory(), static_cast<int>(thread), 0) != 0 &&
+      errno == ESRCH;
   errno = error;
   return gone;
 }

@@ -7,7 +7,6 @@
 #pragma once
 
 #include <atomic>
-#include <cassert>
 #include <cstdint>
 
 namespace weft::sockets::granted {
