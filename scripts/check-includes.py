@@ -48,11 +48,11 @@ ROOMS = [
          "CQs, QPs, connections. `oob`, a part of the room: queue pairs that programs connect out "
          "of band, datagrams", "base wire proto roce os readsend io trace progress"),
     Room("faults", "the decisions of `weft run --faults` and `weft faults sweep`: what fails, how a run is judged. No "
-         "operating system", ""),
+         "operating system", "os"),
     Room("lab", "the decisions of `weft lab`: what a link is like, when a frame arrives, which command "
          "runs where. No operating system", ""),
     Room("like", "what another device promises and refuses, for `weft run --like`. No operating "
-         "system", ""),
+         "system", "os"),
     Room("shake", "the decisions of `weft run --shake`: what a device may do, from a seed. No operating "
          "system", ""),
     Room("check", "the rules of `weft run --check`: events in, findings out, no operating system; "

@@ -156,7 +156,7 @@ class Observer {
 
   // Before the request is posted, and that the last one of this thread was refused: 1.
   virtual void posting(const Posted& request) = 0;
-  virtual void not_posted(const void* qp, std::uint32_t count) = 0;
+  virtual void not_posted(const void* qp) = 0;
   // A request has completed with success, and has not been told to the program yet. The status
   // (ibv_wc_status) that it is told instead, by `weft run --faults`; 0: its own.
   virtual int inject(std::uint32_t qp_number, bool receive) = 0;

@@ -5,10 +5,10 @@
 #include <cerrno>
 #include <charconv>
 #include <csignal>
-#include <cstring>
 #include <utility>
 
 #include "faults/fallible_calls.h"
+#include "os/errno_name.h"
 
 namespace weft::faults {
 
@@ -110,16 +110,6 @@ std::string list_of_statuses() {
     if (status_of(name)) out += (out.empty() ? "" : ", ") + std::string(name);
   }
   return out;
-}
-
-std::optional<int> errno_of(std::string_view word) {
-  if (word == "EOPNOTSUPP") return EOPNOTSUPP;  // another name of ENOTSUP
-  constexpr int kMost = 133;
-  for (int error = 1; error <= kMost; ++error) {
-    const char* const name = strerrorname_np(error);
-    if (name != nullptr && word == name) return error;
-  }
-  return std::nullopt;
 }
 
 template <class Number>
@@ -351,7 +341,7 @@ Done read_error(Line& line, FaultRule& rule) {
     if (call) return {};  // its usual error
     return line.wrong("write with what it completes: with RETRY_EXC_ERR");
   }
-  const auto error = call ? errno_of(line.word()) : status_of(line.word());
+  const auto error = call ? os::errno_by_name(line.word()) : status_of(line.word());
   if (!error) {
     return line.wrong(call ? "write an errno, as ENOMEM or ECONNREFUSED"
                            : "write a status: " + list_of_statuses());

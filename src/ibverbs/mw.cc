@@ -85,7 +85,7 @@ int bind_mw(ibv_qp* qp, ibv_mw* handle, ibv_mw_bind* bind) {
   }
   if (observer != nullptr) observe_bind(*object, *bind);
   if (const Status posted = object->posts_to->queue_send(wr); !posted) {
-    if (observer != nullptr) observer->not_posted(qp, 1);
+    if (observer != nullptr) observer->not_posted(qp);
     return fail_number(errno_of(posted.error()));
   }
   object->posts_to->ring();

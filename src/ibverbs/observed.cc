@@ -161,7 +161,7 @@ void tell_posting(ibv_qp* handle, const ibv_send_wr& wr) {
 }
 
 void tell_refused(ibv_qp* handle) {
-  if (observer != nullptr) observer->not_posted(handle, 1);
+  if (observer != nullptr) observer->not_posted(handle);
 }
 
 // Refuses the whole list.

@@ -199,7 +199,7 @@ int post(Qp& qp) {
     if (request.has_peer) request.wr.peer = &request.peer;
     if (observer != nullptr) observe_request(qp, request);
     if (const Status queued = qp.posts_to->queue_send(request.wr); !queued) {
-      if (observer != nullptr) observer->not_posted(handle_of(qp), 1);
+      if (observer != nullptr) observer->not_posted(handle_of(qp));
       qp.posts_to->ring();
       return errno_of(queued.error());
     }

@@ -4,8 +4,9 @@
 #include <cassert>
 #include <cerrno>
 #include <charconv>
-#include <cstring>
 #include <utility>
+
+#include "os/errno_name.h"
 
 namespace weft::like {
 
@@ -120,17 +121,6 @@ std::optional<T> value_of(const std::array<Named<T>, N>& names, std::string_view
   return found->value;
 }
 
-std::optional<int> errno_of(std::string_view word) {
-  if (word == "ok") return 0;
-  if (word == "EOPNOTSUPP") return EOPNOTSUPP;  // another name of ENOTSUP
-  constexpr int kMost = 133;
-  for (int error = 1; error <= kMost; ++error) {
-    const char* const name = strerrorname_np(error);
-    if (name != nullptr && word == name) return error;
-  }
-  return std::nullopt;
-}
-
 std::optional<std::uint64_t> number_of(std::string_view text) {
   const bool hexadecimal = text.starts_with("0x");
   if (hexadecimal) text.remove_prefix(2);
@@ -187,7 +177,7 @@ tl::expected<void, std::string> Profile::set(std::string_view key, std::string_v
     if (!amount) return wrong(key, value, "write a number, as 64 or 0x40");
     numbers_[*number] = amount;
   } else if (const auto act = index_of(kActs, key)) {
-    const auto error = errno_of(value);
+    const auto error = value == "ok" ? 0 : os::errno_by_name(value);
     if (!error) return wrong(key, value, "write ok, or an errno such as EINVAL or EOPNOTSUPP");
     refusals_[*act] = *error;
   } else if (const auto size = index_of(kSizes, key)) {

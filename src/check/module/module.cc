@@ -110,44 +110,35 @@ class Module final : public Observer {
   int may_fail(const char* call) override {
     if (calls_open++ > 0) return 0;
     outermost = call;
-    if (faults_ == nullptr && play_ == nullptr) return 0;
-    const int before = errno;
-    int error = faults_ != nullptr ? count_call(call) : 0;
-    if (error == 0 && play_ != nullptr) error = play_call(call);
-    errno = before;
-    return error;
+    const int error = faults_ != nullptr ? count_call(call) : 0;
+    return error != 0 ? error : play_call(call);
   }
   void is_over() override {
     if (--calls_open == 0) outermost = nullptr;
   }
   void made(const Made& object) override {
-    if (has_rules_) with_place([&](Here here) { rules_.made(object, here); });
-    if (play_ != nullptr) without_place([&] { play_->made(object); });
+    with_place([&](Here here) { rules_.made(object, here); });
+    with_play([&] { play_->made(object); });
   }
   void destroyed(const void* handle) override {
-    if (has_rules_) with_place([&](Here here) { rules_.destroyed(handle, here); });
-    if (play_ != nullptr) without_place([&] { play_->destroyed(handle); });
+    with_place([&](Here here) { rules_.destroyed(handle, here); });
+    with_play([&] { play_->destroyed(handle); });
   }
   void keyed(const Keyed& key) override {
-    if (!has_rules_) return;
     with_place([&](Here here) { rules_.keyed(key, here); });
   }
   void invalidated(std::uint32_t key, bool by_peer) override {
-    if (!has_rules_) return;
     with_place([&](Here here) { rules_.invalidated(key, by_peer, here); });
   }
   void refused(const Refused& what) override {
-    if (!has_rules_) return;
     place_is_known([&] { rules_.refused(what); });
   }
   void not_live(const void* handle) override {
-    if (!has_rules_) return;
     with_place([&](Here here) {
       explained = rules_.not_live(handle, here) ? calling_address(here) : nullptr;
     });
   }
   void failed(int error) override {
-    if (!has_rules_) return;
     // Not a failure: not yet, or an empty place of a table of GIDs (ENODATA).
     if (error == EAGAIN || error == EINTR || error == EINPROGRESS || error == ENODATA) return;
     with_place([&](Here here) {
@@ -159,42 +150,33 @@ class Module final : public Observer {
     });
   }
   void busy(const void* handle) override {
-    if (!has_rules_) return;
     with_place([&](Here here) { rules_.busy(handle, here); });
   }
   void owes(const void* handle, Owed what, std::uint32_t count) override {
-    if (!has_rules_) return;
     with_place([&](Here here) { rules_.owes(handle, what, count, here); });
   }
   void posting(const Posted& request) override {
-    if (!has_rules_) return;
     // Its memory is looked at later, when the program is elsewhere.
     if (!request.sources.empty())
       return with_place([&](Here here) { posted = rules_.posting(request, here); });
     without_place([&] { posted = rules_.posting(request, {"", 0}); });
   }
-  void not_posted(const void* qp, std::uint32_t) override {
-    if (!has_rules_) return;
+  void not_posted(const void* qp) override {
     without_place([&] { rules_.not_posted(qp, posted); });
   }
   void emptied(const void* qp) override {
-    place_is_known([&] {
-      if (has_rules_) rules_.emptied(qp);
-      if (play_ != nullptr) play_->emptied(qp);
-    });
+    place_is_known([&] { rules_.emptied(qp); });
+    with_play([&] { play_->emptied(qp); });
   }
   void posting_receive(const PostedReceive& receive) override {
-    if (!has_rules_) return;
     if (waiting_.load(std::memory_order_relaxed))
       return with_place([&](Here here) { rules_.posting_receive(receive, here); });
     without_place([&] { rules_.posting_receive(receive, {"", 0}); });
   }
   void not_posted_receive(const PostedReceive& receive) override {
-    if (!has_rules_) return;
     without_place([&] { rules_.not_posted_receive(receive); });
   }
   void late_receive(const void* qp, Late what, std::uint64_t waited_ns) override {
-    if (!has_rules_) return;
     place_is_known([&] {
       rules_.late_receive(qp, what, waited_ns);
       waiting_.store(rules_.awaits_receive(), std::memory_order_relaxed);
@@ -211,7 +193,6 @@ class Module final : public Observer {
     return out;
   }
   void completed(const Completed& completion) override {
-    if (!has_rules_) return;
     without_place([&] { rules_.completed(completion, {"", 0}); });
   }
 
@@ -230,8 +211,10 @@ class Module final : public Observer {
   }
 
  private:
+  // Each of these three tells the rules something; where there are none, nothing is done.
   template <class Tell>
   void with_place(Tell tell) {
+    if (!has_rules_) return;
     observe([&] {
       Caller caller = look_back();
       const std::string call = name_of(caller);
@@ -243,6 +226,7 @@ class Module final : public Observer {
   // On the data path the place is found only for what is reported.
   template <class Tell>
   void without_place(Tell tell) {
+    if (!has_rules_) return;
     observe([&] {
       const os::MutexLock lock(mutex_);
       lazy_ = true;
@@ -284,9 +268,7 @@ class Module final : public Observer {
         work();
         orders = play_->take_orders();
       }
-      const int before = errno;
       for (const FaultPlay::Order& order : orders) obey(order);
-      errno = before;
     });
   }
   void obey(const FaultPlay::Order& order) const {
@@ -306,6 +288,7 @@ class Module final : public Observer {
   // The findings name an earlier place.
   template <class Tell>
   void place_is_known(Tell tell) {
+    if (!has_rules_) return;
     observe([&] {
       const os::MutexLock lock(mutex_);
       lazy_ = false;

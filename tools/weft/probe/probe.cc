@@ -16,6 +16,8 @@
 #include "like/known.h"
 #include "weft/common/arguments.h"
 #include "weft/common/beside.h"
+#include "weft/common/net.h"
+#include "weft/common/read_all.h"
 
 namespace weft::cli {
 namespace {
@@ -43,36 +45,28 @@ std::vector<std::string> words_of(const ProbeOptions& o) {
   _exit(kExitFailure);
 }
 
-std::string read_all(int from) {
-  std::string out;
-  std::array<char, 4096> part{};
-  for (;;) {
-    const ssize_t got = read(from, part.data(), part.size());
-    if (got > 0) out.append(part.data(), static_cast<std::size_t>(got));
-    if (got == 0 || (got < 0 && errno != EINTR)) return out;
-  }
-}
-
 // All that the program prints.
 Outcome<std::string> output_of(const std::string& program, const std::vector<std::string>& words) {
+  constexpr std::size_t kMost = 1 << 20;
   std::array<int, 2> ends{-1, -1};
   if (pipe2(ends.data(), O_CLOEXEC) != 0) return failure(std::strerror(errno));
+  UniqueFd from(ends[0]);
+  UniqueFd to(ends[1]);
   const pid_t child = fork();
+  if (child < 0) return failure(fmt::format("fork: {}", std::strerror(errno)));
   if (child == 0) {
-    dup2(ends[1], STDOUT_FILENO);
+    dup2(to.get(), STDOUT_FILENO);
     become(program, words);
   }
-  close(ends[1]);
-  if (child < 0) {
-    close(ends[0]);
-    return failure(fmt::format("fork: {}", std::strerror(errno)));
-  }
-  std::string out = read_all(ends[0]);
-  close(ends[0]);
+  to.reset();
+  const auto out = read_all(from.get(), kMost);
+  const int error = errno;
+  from.reset();  // a program that goes on writing ends
   int status = 0;
   while (waitpid(child, &status, 0) < 0 && errno == EINTR) {
   }
-  if (WIFEXITED(status) && WEXITSTATUS(status) == 0) return out;
+  if (!out) return failure(fmt::format("weft-probe: {}", std::strerror(error)));
+  if (WIFEXITED(status) && WEXITSTATUS(status) == 0) return *out;
   if (WIFEXITED(status)) return failure("weft-probe failed", WEXITSTATUS(status));
   return failure(fmt::format("weft-probe: ended by {}", strsignal(WTERMSIG(status))));
 }

@@ -4,7 +4,6 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
-#include <array>
 #include <cerrno>
 #include <cstdlib>
 #include <cstring>
@@ -15,6 +14,7 @@
 #include "weft/common/arguments.h"
 #include "weft/common/message.h"
 #include "weft/common/net.h"
+#include "weft/common/read_all.h"
 #include "weft/run/kernel.h"
 #include "weft/run/program.h"
 
@@ -113,16 +113,11 @@ Outcome<void> choose_cm(const ProgramOptions& o, const Config& config) {
 tl::expected<std::string, std::string> contents_of(const std::string& path) {
   constexpr std::size_t kMost = 120 << 10;  // the kernel takes 128 KiB for a variable
   const UniqueFd file(open(path.c_str(), O_RDONLY | O_CLOEXEC));
-  std::string out;
-  std::array<char, 4096> part{};
-  for (ssize_t got = file ? 1 : -1; got != 0;) {
-    if (got < 0) return tl::unexpected(std::string(std::strerror(errno)));
-    if (out.size() > kMost)
-      return tl::unexpected(std::string("it is longer than 120 KiB; leave comments out"));
-    got = read(file.get(), part.data(), part.size());
-    if (got > 0) out.append(part.data(), static_cast<std::size_t>(got));
-  }
-  return out;
+  auto text = file ? read_all(file.get(), kMost) : std::nullopt;
+  if (text) return std::move(*text);
+  if (errno == EFBIG)
+    return tl::unexpected(std::string("it is longer than 120 KiB; leave comments out"));
+  return tl::unexpected(std::string(std::strerror(errno)));
 }
 
 // Sets WEFT_LIKE, and lowers what is configured to what the device has.
