@@ -29,7 +29,7 @@ test_packages=(
   openssh-client openssh-server openssl postgresql redis-server redis-tools rsync
   python3-yaml python3-pyverbs iperf3 sockperf qperf ucx-utils libucx-dev
   openmpi-bin python3-mpi4py netpipe-openmpi
-  libfabric-bin bindfs fuse3 wrk xvfb
+  libfabric-bin bindfs fio fuse3 wrk xvfb
   dapl2-utils libdapl2 libiscsi-bin tgt
 )
 ci_packages=(

@@ -65,7 +65,10 @@ _ALL = {
     "weft-lwip": Contender("RDMA Write, CRC off", "weft", True),
     "weft-lwip-crc": Contender("RDMA Write, CRC on", "weft"),
     "weft-lwip-markers": Contender("RDMA Write, CRC and markers", "read", False, "square"),
+    "files-plain": Contender("pread and send", "other", True),
     "files-cp": Contender("cp", "tcp"),
+    "files-nc": Contender("nc", "tcp"),
+    "files-fio": Contender("fio, O_DIRECT, 16 at once", "tcp"),
     "files-bindfs": Contender("bindfs, of the same folder", "tcp"),
     "files-rsync": Contender("rsync daemon", "other", True, "diamond"),
 }

@@ -100,6 +100,28 @@ def _segments(markers, least):
                   "bytes_per_s", at_least=least)
 
 
+def _files(what, mine, other, words, metric="bytes_per_s", **limit):
+    where = point(what=what, clients=1)
+    titles = {"large": "a large file", "into": "a large file into a file",
+              "between": "into a file, between namespaces", "direct": "past the page cache",
+              "tree": "10,000 small files", "same": "a tree that is there"}
+    return Target(f"data server: {titles[what]}, {mine.removeprefix('files-')}", words,
+                  Cell("files", mine, BOTH, where), Cell("files", other, BOTH, where), metric,
+                  **limit)
+
+
+def _files_targets():
+    yield _files("large", "files-ring", "files-nginx", "nginx and curl", at_least=1.5)
+    yield _files("large", "files-tcp", "files-nginx", "nginx and curl", at_least=1.0)
+    yield _files("large", "files-tcp", "files-plain", "the server's CPU for pread and send",
+                 "server_cpu_s_per_gb", at_most=1.2)
+    yield _files("into", "files-ring", "files-cp", "cp", at_least=0.9)
+    yield _files("between", "files-tcp", "files-nc", "nc", at_least=0.95)
+    yield _files("direct", "files-tcp", "files-fio", "fio", at_least=0.95)
+    for mine in ("files-tcp", "files-ring"):
+        yield _files("tree", mine, "files-rsync", "rsync", at_least=3.0)
+
+
 ALL = (
     _bandwidth("1 MiB write, CRC off", MIB, "weft-write", "tcp", SAME, 0.85, "raw TCP"),
     _bandwidth("1 MiB write, CRC off", MIB, "weft-write", "ucx-tag", SHIPPED, 1.5,
@@ -152,6 +174,7 @@ ALL = (
     _segments(False, 0.70),
     _segments(True, 0.55),
     *_host_targets(),
+    *_files_targets(),
 )
 
 

@@ -1,5 +1,6 @@
-"""Servers of files and their clients: `weft serve`, nginx with sendfile, the daemon of rsync; and
-what does the same without a server: cp, and bindfs, which passes each call on to a folder."""
+"""Servers of files and their clients: `weft serve`, nginx with sendfile, the daemon of rsync, nc, and
+a plain server that reads and sends; and what does the same without a server: cp, fio, and bindfs,
+which passes each call on to a folder."""
 
 import contextlib
 import os
@@ -36,6 +37,27 @@ while part := sys.stdin.buffer.read1(1 << 18):
     time.sleep(max(0, start + octets / {PACE} - time.monotonic()))
 """
 
+PIECE = 256 << 10  # what one read takes, here and in the server of Weft
+# Reads and sends; the client receives, and throws it away.
+PLAIN_SERVER = f"""import os, socket, sys
+room = memoryview(bytearray({PIECE}))
+with socket.create_server(("127.0.0.1", int(sys.argv[1])), backlog=64) as listener:
+    while True:
+        client, _ = listener.accept()
+        file, at = os.open(sys.argv[2] + "/file0", os.O_RDONLY), 0
+        with client:
+            while got := os.preadv(file, [room], at):
+                client.sendall(room[:got])
+                at += got
+        os.close(file)
+"""
+PLAIN_CLIENT = f"""import socket, sys
+room, out = bytearray({PIECE}), open("/dev/null", "wb", buffering=0)
+with socket.create_connection(("127.0.0.1", int(sys.argv[1]))) as server:
+    while got := server.recv_into(room):
+        out.write(memoryview(room)[:got])
+"""
+
 
 def _need(program):
     found = shutil.which(program) or shutil.which(program, path="/usr/sbin:/sbin")
@@ -45,29 +67,74 @@ def _need(program):
 
 
 class Weft:
-    def __init__(self, bench, served, folder, path):
-        del folder
+    def __init__(self, bench, served, path, place=None, options=()):
         self.port = free_port()
         self.env = {"WEFT_PATH": path}
         self.weft = bench.weft
-        self.server = [bench.weft, "serve", "--quiet", "--listen", "127.0.0.1", "--port",
-                       str(self.port), served]
+        address = place.address if place else "127.0.0.1"
+        self.url = f"weft://{address}:{self.port}/"
+        self.server = [bench.weft, "serve", "--quiet", "--listen", address, "--port",
+                       str(self.port), *options, *(["--open"] if place else []), served]
 
     def get(self, name):
-        return [self.weft, "get", "-q", f"weft://127.0.0.1:{self.port}/{name}", "/dev/null"]
+        return [self.weft, "get", "-q", self.url + name, "/dev/null"]
 
     def get_into(self, name, to):
-        return [self.weft, "get", "-q", f"weft://127.0.0.1:{self.port}/{name}", to]
+        return [self.weft, "get", "-q", self.url + name, to]
 
     def get_paced(self, name):
-        return ["sh", "-c", '"$0" cat "$1" | "$2" -c "$3"', self.weft,
-                f"weft://127.0.0.1:{self.port}/{name}", sys.executable, PACED]
+        return ["sh", "-c", '"$0" cat "$1" | "$2" -c "$3"', self.weft, self.url + name,
+                sys.executable, PACED]
 
     def get_tree(self, to):
-        return [self.weft, "get", "-q", "-r", f"weft://127.0.0.1:{self.port}/", to]
+        return [self.weft, "get", "-q", "-r", self.url, to]
+
+    def sync(self, to):
+        return [self.weft, "sync", "-q", self.url, to]
 
     def mount(self, at):
-        return [self.weft, "mount", "--foreground", f"weft://127.0.0.1:{self.port}/", at]
+        return [self.weft, "mount", "--foreground", self.url, at]
+
+
+class Plain:
+    """pread and send, one client after the other."""
+    env = None
+
+    def __init__(self, served):
+        self.port = free_port()
+        self.server = [sys.executable, "-c", PLAIN_SERVER, str(self.port), served]
+
+    def get(self, name):
+        assert name == "file0"
+        return [sys.executable, "-c", PLAIN_CLIENT, str(self.port)]
+
+
+class Netcat:
+    """nc at both ends, one file."""
+    env = None
+
+    def __init__(self, served, place):
+        self.port, self.address = free_port(), place.address
+        self.server = ["sh", "-c", 'exec "$0" -l -N "$1" "$2" < "$3"', _need("nc"), self.address,
+                       str(self.port), os.path.join(served, "file0")]
+
+    def get_into(self, name, to):
+        assert name == "file0"
+        return ["sh", "-c", 'exec "$0" -d "$1" "$2" > "$3"', _need("nc"), self.address,
+                str(self.port), to]
+
+
+class Fio:
+    """Reads past the page cache as the server of Weft does: no server."""
+    env = server = None
+
+    def __init__(self, served):
+        self.served = served
+
+    def get(self, name):
+        return [_need("fio"), "--name=read", "--readonly", "--rw=read", "--direct=1", "--iodepth=16",
+                f"--bs={PIECE}", "--ioengine=io_uring", "--output=/dev/null",
+                "--filename=" + os.path.join(self.served, name)]
 
 
 class Nginx:
@@ -118,6 +185,8 @@ class Rsync:
     def get_tree(self, to):
         return ["rsync", "-rt", "--whole-file", f"rsync://127.0.0.1:{self.port}/served/", to]
 
+    sync = get_tree
+
 
 def served(files, size):
     """A folder with `files` files of `size` octets that are not the same."""
@@ -144,18 +213,25 @@ def _touch(folder, octets):
     os.unlink(name)
 
 
-def measure(bench, what, make, clients, octets, writes=False):
-    """Runs `clients` of `make` at once, `what(server, number)` each. A sample."""
+def measure(bench, what, make, clients, octets, writes=False, place=None, twice=False):
+    """Runs `clients` of `make` at once, `what(server, number)` each. A sample. `twice`: once more,
+    when all is there already, and that is measured."""
+    place = place or bench.anywhere()
     folder = tempfile.mkdtemp(prefix="weft-compare-")
     try:
         kind = make(folder)
         if writes:
             _touch(folder, octets)
-        with _serving(bench, bench.anywhere(), kind) as server:
+        commands = [what(kind, os.path.join(folder, str(n))) for n in range(clients)]
+
+        def run_all():
+            running = [bench.start(place, one, kind.env) for one in commands]
+            return [one.wait(120).require(os.path.basename(commands[0][0])) for one in running]
+        with _serving(bench, place, kind) as server:
+            if twice:
+                run_all()
             start = time.monotonic()
-            commands = [what(kind, os.path.join(folder, str(n))) for n in range(clients)]
-            running = [bench.start(bench.anywhere(), one, kind.env) for one in commands]
-            ended = [one.wait(120).require(os.path.basename(commands[0][0])) for one in running]
+            ended = run_all()
             seconds = time.monotonic() - start
             server_cpu_s = server.stop().cpu_s if server else 0.0
     finally:
