@@ -4,7 +4,7 @@
     data_model_test.py WEFT_DATA
 
 One thread writes, replaces, renames, truncates and removes files of a source, makes its folders unreadable, and kills
-and restarts the server. It notes each state of each file, and when that held. Meanwhile get, put and sync copy the
+and restarts the server, or makes its disk read-only (as root, in a mount namespace of its own). It notes each state of each file, and when that held. Meanwhile get, put and sync copy the
 source, some of them until they are killed, and somebody reads and writes through a mount (mount_model.py), if
 WEFT_TEST_MOUNT is weft-mount. WEFT_SEED repeats a run's choices, WEFT_TEST_MODEL_S sets its length.
 """
@@ -23,7 +23,7 @@ import time
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "support"))
 
-from data_setting import Server, as_an_owner  # noqa: E402
+from data_setting import LIBC, Server, as_an_owner  # noqa: E402
 from mount_model import Mounted, MountUser  # noqa: E402
 
 PROGRAM = sys.argv[1]
@@ -74,9 +74,9 @@ class History:
 class Mutator(threading.Thread):
     """Changes the source until it is told to end."""
 
-    def __init__(self, rng, history, serving):
+    def __init__(self, rng, history, serving, disk):
         super().__init__(daemon=True)
-        self.rng, self.history, self.serving = rng, history, serving
+        self.rng, self.history, self.serving, self.disk = rng, history, serving, disk
         self.ends, self.versions, self.done, self.error = threading.Event(), 0, {}, None
 
     def content(self):
@@ -131,18 +131,49 @@ class Mutator(threading.Thread):
     def kill(self, _):
         self.serving.restart()
 
+    def freeze(self, _):
+        """A disk that is read-only for a moment, as after an error; not while somebody writes to it."""
+        if self.disk.remount("ro"):
+            self.count("read-only")
+            time.sleep(self.rng.choice([0.02, 0.1, 0.4]))
+            assert self.disk.remount("rw")
+
+    def count(self, what):
+        self.done[what] = self.done.get(what, 0) + 1
+
     def run(self):
         try:
             while not self.ends.is_set():
                 kind = self.rng.choices(
-                    (self.new, self.rewrite, self.truncate, self.rename, self.remove, self.shut, self.kill),
-                    (6, 6, 2, 3, 3, 6, 1))[0]
+                    (self.new, self.rewrite, self.truncate, self.rename, self.remove, self.shut, self.kill, self.freeze),
+                    (6, 6, 2, 3, 3, 6, 1, 3 if self.disk.can_freeze else 0))[0]
                 kind(self.rng.choice(NAMES))
-                self.done[kind.__name__] = self.done.get(kind.__name__, 0) + 1
+                self.count(kind.__name__)
                 # Sometimes it stays quiet for as long as a copy takes.
                 time.sleep(self.rng.choice([0, 0.01, 0.05, 0.3]))
         except Exception as error:  # pylint: disable=broad-except
             self.error = error
+
+
+class Disk:
+    """A folder that can be made read-only: a mount of its own, which nobody else sees."""
+
+    def __init__(self, root):
+        self.root = root
+        new_mounts = 0x20000
+        self.can_freeze = os.geteuid() == 0 and LIBC.unshare(new_mounts) == 0 and \
+            self.mount("--make-rprivate", "/") and self.mount("--bind", root, root)
+
+    @staticmethod
+    def mount(*arguments):
+        return subprocess.run(["mount", *map(str, arguments)], stderr=subprocess.DEVNULL, check=False).returncode == 0
+
+    def remount(self, how):
+        return self.mount("-o", f"remount,bind,{how}", self.root)
+
+    def end(self):
+        if self.can_freeze:
+            subprocess.run(["umount", "-l", str(self.root)], check=False)
 
 
 class Restarting:
@@ -218,13 +249,13 @@ class Copies:
         assert fine, f"{name}: no state of the file, {what}"
 
 
-def play(tmp, rng, serving):
+def play(tmp, rng, serving, disk):
     source = tmp / "root" / "source"
     for root in (source, tmp / "copy", tmp / "root" / "dest"):
         for folder in FOLDERS:
             (root / folder).mkdir(parents=True, exist_ok=True)
     history = History(source)
-    mutator = Mutator(random.Random(rng.random()), history, serving)
+    mutator = Mutator(random.Random(rng.random()), history, serving, disk)
     for name in NAMES:
         mutator.new(name)
     copies = Copies(rng, tmp, history, serving)
@@ -266,11 +297,13 @@ def main():
     print(f"WEFT_SEED={SEED}", flush=True)
     tmp = pathlib.Path(tempfile.mkdtemp(prefix="weft-model-"))
     (tmp / "root").mkdir()
+    disk = Disk(tmp / "root")
     serving = Restarting(tmp / "root")
     try:
-        play(tmp, random.Random(SEED), serving)
+        play(tmp, random.Random(SEED), serving, disk)
     finally:
         serving.server.stop()
+        disk.end()
         shutil.rmtree(tmp, ignore_errors=True)
     print("1 passed, 0 failed")
 

@@ -15,7 +15,7 @@ import time
 
 LIMIT_S = 60
 KNOWN_FOR_S = 1.2  # the kernel may go by what it has known for a second
-ERRORS = (errno.EIO, errno.ESTALE, errno.ENOENT, errno.EACCES)
+ERRORS = (errno.EIO, errno.ESTALE, errno.ENOENT, errno.EACCES, errno.EROFS)
 
 
 class Mounted:
