@@ -115,6 +115,18 @@ fails 2 weft get nowhere
 kill $!
 wait $! || true
 
+step "the systemd unit of weft serve"
+unit="$(cat /lib/systemd/system/weft-serve.service)"
+grep -q '^#SERVE_FOLDERS=' /etc/default/weft-serve
+mkdir credentials
+(umask 077 && head -c 24 /dev/urandom | base64 >credentials/token)
+CREDENTIALS_DIRECTORY=~/try/credentials SERVE_OPTIONS="--port 7486" SERVE_FOLDERS=~/try/files \
+  bash -c "exec $(sed -n 's/^ExecStart=//p' <<<"$unit")" 2>/dev/null &
+await_port 7486
+weft cat --token-file credentials/token weft://127.0.0.1:7486/sub/small | grep -q "a small one"
+kill $!
+wait $! || true
+
 step "exs-perf, and a program that uses libexs"
 timeout 60 exs-perf --self --mode tcp --size 4096 --seconds 0.1 --rounds 1 | grep -q '^tcp'
 timeout 60 weft run -- exs-perf --self --mode stream --size 4096 --seconds 0.1 --rounds 1 |

@@ -141,6 +141,28 @@ def case_rates_of_nothing(tmp):
     assert " 0.000 GB in" in server.log and "per GB" not in server.log, server.log
 
 
+def case_the_systemd_unit_starts_a_server(tmp):
+    """As it is in examples/ci, with a port that the machine's administrator has chosen."""
+    unit = pathlib.Path(__file__).resolve().parents[2] / "examples/ci/weft-serve.service"
+    start, = (line.removeprefix("ExecStart=") for line in unit.read_text().splitlines()
+              if line.startswith("ExecStart="))
+    assert start.startswith("/usr/bin/weft serve "), start
+    token = tmp / "token"
+    token.write_text("of sixteen octets or more")
+    token.chmod(0o600)
+    read, write = os.pipe()
+    environment = {**os.environ, "CREDENTIALS_DIRECTORY": str(tmp), "SERVE_FOLDERS": str(served_folder(tmp)),
+                   "SERVE_OPTIONS": f"--listen 127.0.0.1:0 --quiet --announce-fd {write}"}
+    command = f"exec {PROGRAM} {start.removeprefix('/usr/bin/weft ')}"
+    with subprocess.Popen(["bash", "-c", command], env=environment, pass_fds=[write]) as server:
+        os.close(write)
+        with os.fdopen(read) as announced:
+            url = f"weft://127.0.0.1:{int(announced.readline())}/file"
+        assert run("cat", "--token-file", token, url) == b"content"
+        run("cat", url, code=1)
+        server.terminate()
+
+
 CASES = {name[5:]: function for name, function in globals().items() if name.startswith("case_")}
 
 
