@@ -73,8 +73,8 @@ ALLOWED = {"mutex": ("src/os/", "include/weft/placement.h", "src/verbs/placement
 # What is left of them, by room of src or folder of the tree. The numbers only go down: where there
 # are fewer now, write that here.
 LEFT = {
-    "opening tests": 119,
-    "opening tools": 51,
+    "opening tests": 118,
+    "opening tools": 50,
 }
 
 

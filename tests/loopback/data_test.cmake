@@ -60,6 +60,13 @@ if(TARGET weft_data AND Python3_FOUND AND NOT WEFT_SANITIZE STREQUAL "thread")
             "$<TARGET_FILE:weft_data>"
     LABELS loopback
     TIMEOUT 180)
+  # What a copy takes, and what it says that it does.
+  weft_add_script_test(
+    loopback_data_plan
+    COMMAND "${Python3_EXECUTABLE}" "${CMAKE_CURRENT_LIST_DIR}/data_plan_test.py"
+            "$<TARGET_FILE:weft_data>"
+    LABELS loopback
+    TIMEOUT 180)
   # What wants too much, or speaks another version.
   weft_add_script_test(
     loopback_data_refusal

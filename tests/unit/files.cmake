@@ -5,7 +5,7 @@ if(TARGET weft_files)
     LABELS unit
     SOURCES "${CMAKE_CURRENT_LIST_DIR}/files_attributes_test.cc"
             "${CMAKE_CURRENT_LIST_DIR}/files_changes_test.cc"
-            "${CMAKE_CURRENT_LIST_DIR}/files_exclude_test.cc"
+            "${CMAKE_CURRENT_LIST_DIR}/files_filter_test.cc"
             "${CMAKE_CURRENT_LIST_DIR}/files_hidden_test.cc"
             "${CMAKE_CURRENT_LIST_DIR}/files_messages_test.cc"
             "${CMAKE_CURRENT_LIST_DIR}/files_pace_test.cc"

@@ -3,15 +3,14 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <chrono>
 #include <csignal>
 #include <cstdio>
 #include <ctime>
 
 #include "files/client/push.h"
+#include "files/copy_report.h"
 #include "files/data_options.h"
 #include "files/data_serving.h"
-#include "files/protocol/cpu_time.h"
 #include "weft/common/message.h"
 
 namespace weft::data {
@@ -21,70 +20,8 @@ using files::CopyTotals;
 using files::Failed;
 using files::Outcome;
 
-// Of a copy that was kept although its source changed; rsync's code where files vanish.
-constexpr int kExitChanged = 24;
-
 int fail(const Failed& why) { return cli::report_failure({why.text(), cli::kExitFailure}); }
 int usage(std::string text) { return cli::report_failure({std::move(text), cli::kExitUsage}); }
-
-// Progress on a terminal, five times a second at most.
-class Progress {
- public:
-  explicit Progress(const CopyCommand& command)
-      : on_(!command.quiet && isatty(STDERR_FILENO) != 0) {}
-  void show(const CopyTotals& t) {
-    if (!on_) return;
-    const auto now = std::chrono::steady_clock::now();
-    if (now - last_ < std::chrono::milliseconds(200)) return;
-    last_ = now;
-    const double rate = static_cast<double>(t.bytes) / elapsed();
-    const double left = t.expected > t.bytes ? static_cast<double>(t.expected - t.bytes) : 0;
-    std::fprintf(stderr, "\r%llu files, %.1f MB of %.1f, %.1f MB/s, %.0f s left \033[K",
-                 static_cast<unsigned long long>(t.files), static_cast<double>(t.bytes) / 1e6,
-                 static_cast<double>(t.expected) / 1e6, rate / 1e6, rate > 0 ? left / rate : 0);
-    shown_ = true;
-  }
-  void end() const {
-    if (shown_) std::fputs("\r\033[K", stderr);
-  }
-  [[nodiscard]] double elapsed() const {
-    return std::chrono::duration<double>(std::chrono::steady_clock::now() - start_).count();
-  }
-
- private:
-  bool on_;
-  bool shown_ = false;
-  std::chrono::steady_clock::time_point start_ = std::chrono::steady_clock::now();
-  std::chrono::steady_clock::time_point last_{};
-};
-
-files::CopyWatcher watcher_for(Progress& progress) {
-  return {[&progress](const CopyTotals& t) { progress.show(t); },
-          [&progress](const Failed& why) {
-            progress.end();
-            fail(why);
-          },
-          [&progress](const Failed& what) {
-            progress.end();
-            fail(what);
-          }};
-}
-
-int finish(const CopyCommand& c, const Progress& progress, const CopyTotals& t,
-           const Outcome<void>& done) {
-  progress.end();
-  if (!done) fail(done.error());
-  if (c.stats) {
-    const double gb = static_cast<double>(t.bytes) / 1e9;
-    std::fprintf(
-        stderr, "%llu files, %llu skipped, %llu failed, %.6f GB in %.3f s, %.1f MB/s, %s\n",
-        static_cast<unsigned long long>(t.files), static_cast<unsigned long long>(t.skipped),
-        static_cast<unsigned long long>(t.failures), gb, progress.elapsed(),
-        gb * 1e3 / progress.elapsed(), files::cpu_text(t.bytes).c_str());
-  }
-  if (!done || t.failures != 0) return 1;
-  return t.changed != 0 ? kExitChanged : 0;
-}
 
 files::ServerAddress address_of(const cli::RemotePath& remote, const Command& c) {
   const int patience_ms = c.timeout_seconds == 0 ? -1 : static_cast<int>(c.timeout_seconds * 1000);
@@ -116,28 +53,24 @@ int get(const Command& c) {
     return usage(to + ": is a path of a server, and the destination has to be on this machine; " +
                  "write ./" + to + " for a file of that name");
   }
-  Progress progress(c.copy);
   CopyTotals totals;
-  Outcome<void> done;
   struct stat here {};
   if (c.copy.paths.size() > 2 && (stat(to.c_str(), &here) != 0 || !S_ISDIR(here.st_mode))) {
     return usage(to + ": is no folder; several sources need a folder to go to");
   }
+  CopyReport report(c.copy.report);
+  Outcome<void> done = report.open();
   for (std::size_t i = 0; i + 1 < c.copy.paths.size() && done; ++i) {
     const auto remote = remote_path(c.copy.paths[i], c.port,
                                     "is no path of a server; a source of get is HOST:PATH");
     if (!remote) return cli::report_failure(remote.error());
-    files::Fetch fetch(address_of(*remote, c), c.copy.options, watcher_for(progress));
+    files::Fetch fetch(address_of(*remote, c), c.copy.options, report.watcher());
     done = fetch.connect();
     if (done) done = fetch.get(remote->path, to);
     const CopyTotals& t = fetch.totals();
-    totals.files += t.files;
-    totals.skipped += t.skipped;
-    totals.failures += t.failures;
-    totals.changed += t.changed;
-    totals.bytes += t.bytes;
+    totals += t;
   }
-  return finish(c.copy, progress, totals, done);
+  return report.end(totals, done);
 }
 
 int put(const Command& c) {
@@ -147,13 +80,14 @@ int put(const Command& c) {
   const auto remote = remote_path(c.copy.paths.back(), c.port,
                                   "is no path of a server; the destination of put is HOST:PATH");
   if (!remote) return cli::report_failure(remote.error());
-  Progress progress(c.copy);
-  files::Push push(address_of(*remote, c), c.copy.options, watcher_for(progress));
-  auto done = push.connect();
+  CopyReport report(c.copy.report);
+  auto done = report.open();
+  files::Push push(address_of(*remote, c), c.copy.options, report.watcher());
+  if (done) done = push.connect();
   for (std::size_t i = 0; i + 1 < c.copy.paths.size() && done; ++i) {
     done = push.put(c.copy.paths[i], remote->path);
   }
-  return finish(c.copy, progress, push.totals(), done);
+  return report.end(push.totals(), done);
 }
 
 int sync(Command& c) {
@@ -248,6 +182,7 @@ int each_path(const Command& c, int (*work)(const Command&, const cli::RemotePat
 int run(Command& c) {
   // A reader that went away ends the copy with an error rather than the program with a signal.
   std::signal(SIGPIPE, SIG_IGN);
+  if (!c.wrong_filter.empty()) return usage(c.wrong_filter);
   if (const std::string wrong = wrong_limit(c); !wrong.empty()) return usage(wrong);
   if (!c.token_file.empty()) {
     auto token = files::read_token(c.token_file);

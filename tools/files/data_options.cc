@@ -66,22 +66,51 @@ void add_timeout(cli::Arguments& app, Command& c) {
       .show_default();
 }
 
-void add_exclude(cli::Arguments& command, Command& c) {
+// Rules in the order of the command line: the first that matches a name decides.
+void add_filter(cli::Arguments& command, Command& c) {
   command
-      .add_option("--exclude", c.copy.options.exclude,
-                  "Leave names alone that match, here and there; may be given several times. "
-                  "'*.o': names anywhere; 'a/b': ends of paths; '/a': from the top of the tree; "
-                  "'a/': folders only")
-      .type_name("PATTERN")
-      .once_each();
+      .add_each(
+          "--exclude", [&c](const std::string& text) { c.copy.options.filter.exclude(text); },
+          "Leave names alone that match, here and there; may be given several times. "
+          "'*.o': names anywhere; 'a/b': ends of paths; '/a': from the top of the tree; "
+          "'a/': folders only; ** matches slashes, too")
+      .type_name("PATTERN");
+  command
+      .add_each(
+          "--include", [&c](const std::string& text) { c.copy.options.filter.include(text); },
+          "Take names that match, whatever later rules say. Of --include, --exclude and --filter "
+          "the first rule that matches decides")
+      .type_name("PATTERN");
+  command
+      .add_each(
+          "--filter",
+          [&c](const std::string& text) {
+            const auto ok = c.copy.options.filter.add_rule(text);
+            if (!ok && c.wrong_filter.empty()) c.wrong_filter = ok.error().text();
+          },
+          "A rule of rsync: '- PATTERN', '+ PATTERN'; with H or S for the source alone, P or R for "
+          "what the destination removes; '!' forgets the rules before it")
+      .type_name("RULE");
+}
+
+void add_lists(cli::Arguments& command, Command& c) {
+  command.add_flag("-n,--dry-run", c.copy.options.dry_run,
+                   "Change nothing, and print what would be done");
+  command.add_flag("--json", c.copy.report.json,
+                   "Print what is done, or would be, as JSON: an object a line, totals last");
+  command
+      .add_option("--manifest", c.copy.report.manifest,
+                  "Write each name of the copy to this file, as --json has it, also what is there "
+                  "already")
+      .type_name("FILE");
 }
 
 cli::Arguments* add_copy(cli::Arguments& app, Command& c, Command::Kind kind, const char* name,
                          const char* what, const char* paths) {
   cli::Arguments* sub = add(app, c, kind, name, what);
   sub->add_option("PATH", c.copy.paths, paths).type_name("PATH").required();
-  sub->add_flag("-q,--quiet", c.copy.quiet, "No progress");
-  sub->add_flag("--stats", c.copy.stats, "Print rate and CPU time at the end");
+  sub->add_flag("-q,--quiet", c.copy.report.quiet, "No progress");
+  sub->add_flag("--stats", c.copy.report.stats, "Print rate and CPU time at the end");
   sub->add_option("--retry", c.copy.options.retry_seconds,
                   "Seconds to try to reach a server that was lost")
       .type_name("SECONDS")
@@ -93,6 +122,8 @@ cli::Arguments* add_copy(cli::Arguments& app, Command& c, Command::Kind kind, co
   add_timeout(*sub, c);
   add_token(*sub, c);
   add_port_option(*sub, c.port);
+  add_lists(*sub, c);
+  add_filter(*sub, c);
   sub->footer(
       "A remote path is HOST:PATH, HOST:PORT:PATH or weft://HOST:PORT/PATH; HOST:./PATH where PATH "
       "begins with a number. A slash at the end of a source means what is in the folder. Exit "
@@ -119,7 +150,6 @@ void add_get(cli::Arguments& app, Command& c) {
   sub->add_flag("!--no-resume", c.copy.options.resume,
                 "Start anew where an earlier copy was interrupted");
   add_promises(*sub, c);
-  add_exclude(*sub, c);
 }
 
 void add_put(cli::Arguments& app, Command& c) {
@@ -131,7 +161,6 @@ void add_put(cli::Arguments& app, Command& c) {
   sub->add_flag("!--no-resume", c.copy.options.resume,
                 "Start anew where an earlier copy was interrupted");
   add_promises(*sub, c);
-  add_exclude(*sub, c);
 }
 
 void add_sync(cli::Arguments& app, Command& c) {
@@ -141,6 +170,9 @@ void add_sync(cli::Arguments& app, Command& c) {
   sub->add_flag("--delete", c.copy.options.remove,
                 "Remove from the destination what the source does not have; folders when they are "
                 "empty. Last, and only if nothing failed before");
+  sub->add_flag(
+      "--delete-excluded", c.copy.options.delete_excluded,
+      "Remove names from the destination, too, that --exclude leaves out. Means --delete");
   sub->add_option("--max-delete", c.copy.options.max_delete,
                   "Remove nothing if that would be more names than this")
       .type_name("N");
@@ -148,7 +180,6 @@ void add_sync(cli::Arguments& app, Command& c) {
                 "Remove everything where the source is empty");
   sub->add_flag("--verify", c.copy.options.verify, "Compare checksums of the copied files");
   add_promises(*sub, c);
-  add_exclude(*sub, c);
 }
 
 }  // namespace
@@ -177,6 +208,8 @@ bool parse(int argc, char** argv, Command& c, int& exit_code) {
   }
   const auto end = app.parse(argc, argv);
   if (end) exit_code = *end;
+  c.copy.report.list = c.copy.options.dry_run;
+  if (c.copy.options.delete_excluded) c.copy.options.remove = true;
   return !end;
 }
 

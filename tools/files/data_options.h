@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "files/client/fetch.h"
+#include "files/copy_report.h"
 #include "files/data_places.h"
 #include "files/server/server_shared.h"
 
@@ -14,8 +15,7 @@ namespace weft::data {
 struct CopyCommand {
   files::CopyOptions options;
   std::vector<std::string> paths;  // sources, and the destination last
-  bool quiet = false;
-  bool stats = false;
+  ReportOptions report;
 };
 
 struct Command {
@@ -29,6 +29,7 @@ struct Command {
   PortOption port;
   CopyCommand copy;
   bool long_list = false;
+  std::string wrong_filter;       // what is wrong with a rule of --filter
   unsigned timeout_seconds = 30;  // of silence; 0: for ever
 };
 

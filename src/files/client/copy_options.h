@@ -4,8 +4,8 @@
 #include <cstdint>
 #include <functional>
 #include <string>
-#include <vector>
 
+#include "files/client/filter.h"
 #include "files/protocol/outcome.h"
 
 namespace weft::files {
@@ -18,11 +18,22 @@ struct CopyOptions {
   bool remove = false;        // sync: remove what the source does not have
   bool force_delete = false;  // ... although the source is empty
   std::uint64_t max_delete = ~std::uint64_t{0};  // ... unless that are more names
-  bool durable = false;                          // wait for the disk that is copied to
+  bool delete_excluded = false;                  // ... also names that `filter` hides
+  bool dry_run = false;         // change nothing, and tell CopyWatcher::step what would be done
+  bool durable = false;         // wait for the disk that is copied to
   bool allow_changing = false;  // keep what was copied of a file that changed meanwhile
   unsigned retry_seconds = 30;
   std::uint64_t bytes_per_second = 0;  // at most, or 0
-  std::vector<std::string> exclude;    // names of a tree to leave alone, see is_excluded()
+  Filter filter;                       // names of a tree to leave alone
+};
+
+// One thing that a copy did, or with CopyOptions::dry_run would do.
+struct CopyStep {
+  enum class Kind : std::uint8_t { kCopied, kSame, kFolder, kLink, kRemoved, kSkipped };
+  Kind kind = Kind::kCopied;
+  std::string path;  // at the destination
+  std::uint64_t bytes = 0;
+  std::int64_t mtime_ns = 0;
 };
 
 struct CopyTotals {
@@ -30,6 +41,19 @@ struct CopyTotals {
   std::uint64_t changed = 0;  // of the files: CopyOptions::allow_changing kept them
   std::uint64_t bytes = 0;    // moved by this run
   std::uint64_t expected = 0;
+
+  CopyTotals& operator+=(const CopyTotals& more) {
+    files += more.files;
+    folders += more.folders;
+    links += more.links;
+    skipped += more.skipped;
+    removed += more.removed;
+    failures += more.failures;
+    changed += more.changed;
+    bytes += more.bytes;
+    expected += more.expected;
+    return *this;
+  }
 };
 
 // The copy calls these while it runs. It calls often, so they must be cheap.
@@ -38,6 +62,7 @@ struct CopyWatcher {
   std::function<void(const Failed&)> failed;  // of one file; the rest goes on
   std::function<void(const Failed&)>
       warned;  // the file is there, and something is to be said of it
+  std::function<void(const CopyStep&)> step;
 };
 
 // The time of a copy that is no version of its source: no later sync may take it for one.

@@ -20,6 +20,7 @@ struct Extra {
   std::string below;  // the folder, below the root of the copy
   std::string name;
   bool is_folder = false;
+  bool is_hidden = false;  // the source has it, or may have it: Filter::hides()
 };
 
 class Extras {

@@ -1,16 +1,12 @@
 // Walking the source, and deciding what to fetch; fetch_data.cc moves the octets.
 #include "files/client/fetch.h"
 
-#include <dirent.h>
 #include <fcntl.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
-#include <unordered_set>
 
-#include "files/client/exclude.h"
-#include "files/protocol/folder_stream.h"
 #include "files/protocol/path_name.h"
 #include "os/clock.h"
 #include "os/fd.h"
@@ -84,12 +80,16 @@ Outcome<void> Fetch::get(const std::string& path, const std::string& to) {
   }
   const bool contents_only = path.empty() || path.ends_with('/') || last_name(path) == ".";
   const std::string root = contents_only || !to_folder ? to : join(to, last_name(path));
-  auto destination = Destination::open(root, true);
+  auto destination = open_destination(root);
   if (!destination) return tl::unexpected(destination.error());
   destination_ = std::move(*destination);
   // The user's own path may follow links of the server. Everything below it must be in that folder.
   links_ = static_cast<std::uint16_t>(std::min(path.size(), kPathBytes));
   return get_tree(path);
+}
+
+Outcome<Destination> Fetch::open_destination(const std::string& root) {
+  return options_.dry_run ? Destination::open_to_look(root) : Destination::open(root, true);
 }
 
 Outcome<void> Fetch::get_tree(const std::string& path) {
@@ -114,7 +114,7 @@ Outcome<void> Fetch::get_tree(const std::string& path) {
   if (options_.remove) {
     if (auto ok = remove_extras(path); !ok) return ok;
   }
-  return flush_folders();
+  return options_.dry_run ? Outcome<void>() : flush_folders();
 }
 
 // With --durable, the names of what was made, replaced, removed and found. Files are flushed
@@ -135,6 +135,13 @@ Outcome<void> Fetch::get_file_to(const std::string& path, const Attributes& attr
   struct stat here {};
   const std::string full = to.empty() ? name : join(to, name);
   if (::stat(full.c_str(), &here) == 0 && !S_ISREG(here.st_mode) && !S_ISDIR(here.st_mode)) {
+    if (options_.dry_run) {
+      if (watcher_.step) {
+        watcher_.step({CopyStep::Kind::kCopied, full, attributes.size, attributes.mtime_ns});
+      }
+      ++totals_.files;
+      return {};
+    }
     const os::Fd fd(open(full.c_str(), O_WRONLY | O_CLOEXEC));
     if (!fd) return failed(errno, full);
     auto ok = stream(path, fd.get());
@@ -151,7 +158,10 @@ Outcome<void> Fetch::get_file_to(const std::string& path, const Attributes& attr
   const std::string last = slash == std::string::npos ? full : full.substr(slash + 1);
   if (is_here((*folder)->get(), last, attributes)) {
     ++totals_.skipped;
-    return options_.durable && fsync((*folder)->get()) != 0 ? failed(errno, full) : Outcome<void>();
+    tell(CopyStep::Kind::kSame, last, attributes);
+    return options_.durable && !options_.dry_run && fsync((*folder)->get()) != 0
+               ? failed(errno, full)
+               : Outcome<void>();
   }
   files_.push_back({path, last, std::make_shared<std::string>(), attributes});
   totals_.expected += attributes.size;
@@ -166,7 +176,7 @@ bool Fetch::is_here(int folder, const std::string& name, const Attributes& a) co
     return false;
   const std::int64_t mtime = os::ns_of(s.st_mtim);
   return static_cast<std::uint64_t>(s.st_size) == a.size && mtime == a.mtime_ns &&
-         (!options_.durable || flush_here(folder, name, mtime));
+         (!options_.durable || options_.dry_run || flush_here(folder, name, mtime));
 }
 
 // A file that an earlier copy has left need not be on the disk. As Push::flush_there().
@@ -179,8 +189,10 @@ bool Fetch::flush_here(int folder, const std::string& name, std::int64_t mtime_n
 }
 
 Outcome<void> Fetch::walk(const std::string& path, const std::string& below) {
-  const auto folder = destination_->folder(below);
+  bool made = below.empty() && destination_->was_made();
+  const auto folder = destination_->folder(below, below.empty() ? nullptr : &made);
   if (!folder) return tl::unexpected(folder.error());
+  if (made) tell(CopyStep::Kind::kFolder, below);
   ++totals_.folders;
   if (options_.durable) unflushed_.note(below);
   const auto entries = list(join(path, below));
@@ -197,19 +209,24 @@ Outcome<void> Fetch::walk(const std::string& path, const std::string& below) {
 
 Outcome<void> Fetch::take_entry(const std::string& path, const Named& entry,
                                 const std::shared_ptr<const std::string>& below, int folder) {
-  if (is_excluded(options_.exclude, *below, entry.name, S_ISDIR(entry.attributes.mode))) return {};
+  if (options_.filter.hides(*below, entry.name, S_ISDIR(entry.attributes.mode))) return {};
   if (S_ISDIR(entry.attributes.mode)) {
     folders_.push_back(join(*below, entry.name));
     folder_bytes_ += sizeof(std::string) + folders_.back().size();
     return {};
   }
-  if (S_ISLNK(entry.attributes.mode)) return take_link(path, entry.name, folder);
+  if (S_ISLNK(entry.attributes.mode)) {
+    return take_link(path, *below, entry.name, folder);
+  }
+  const std::string here = join(*below, entry.name);
   if (!S_ISREG(entry.attributes.mode) || is_unfinished(entry.name)) {
     ++totals_.skipped;
+    if (!is_unfinished(entry.name)) tell(CopyStep::Kind::kSkipped, here, entry.attributes);
     return {};
   }
   if (is_here(folder, entry.name, entry.attributes)) {
     ++totals_.skipped;
+    tell(CopyStep::Kind::kSame, here, entry.attributes);
     return {};
   }
   files_.push_back({path, entry.name, below, entry.attributes});
@@ -217,68 +234,21 @@ Outcome<void> Fetch::take_entry(const std::string& path, const Named& entry,
   return {};
 }
 
-Outcome<void> Fetch::take_link(const std::string& path, const std::string& name, int folder) {
+Outcome<void> Fetch::take_link(const std::string& path, const std::string& below,
+                               const std::string& name, int folder) {
   const auto reply = client_->call(ReadLinkRequest{{path, links_}});
   if (!reply) return tl::unexpected(reply.error());
   const std::string target(reply->target);
   char now[4096];
   const ssize_t length = readlinkat(folder, name.c_str(), now, sizeof now);
-  if (length >= 0 && std::string_view(now, static_cast<std::size_t>(length)) == target) return {};
-  const int error = put_link(folder, name, target, length >= 0);
+  if (length >= 0 && std::string_view(now, static_cast<std::size_t>(length)) == target) {
+    tell(CopyStep::Kind::kSame, join(below, name));
+    return {};
+  }
+  const int error = options_.dry_run ? 0 : put_link(folder, name, target, length >= 0);
   if (error != 0) return failed(error, path);
+  tell(CopyStep::Kind::kLink, join(below, name));
   ++totals_.links;
-  return {};
-}
-
-Outcome<void> Fetch::note_extras(const std::string& below, int folder,
-                                 const std::vector<Named>& keep) {
-  std::unordered_set<std::string_view> names;
-  for (const Named& n : keep) names.insert(n.name);
-  const FolderStream here(os::Fd(openat(folder, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC)));
-  if (!here.good()) return failed(errno, join(destination_->name(), below));
-  errno = 0;
-  while (const dirent* entry = readdir(here.stream())) {
-    const std::string_view name = entry->d_name;
-    if (name == "." || name == ".." || names.contains(name) || is_unfinished(name)) continue;
-    struct stat s {};
-    const bool is_there = fstatat(folder, entry->d_name, &s, AT_SYMLINK_NOFOLLOW) == 0;
-    if (!is_there || is_excluded(options_.exclude, below, name, S_ISDIR(s.st_mode))) {
-      errno = 0;
-      continue;
-    }
-    extras_.note({below, std::string(name), S_ISDIR(s.st_mode)});
-    errno = 0;
-  }
-  return errno == 0 ? Outcome<void>() : failed(errno, join(destination_->name(), below));
-}
-
-// Everything has been copied. The first failure but that of a folder that is not empty ends it.
-Outcome<void> Fetch::remove_extras(const std::string& path) {
-  if (auto ok = extras_.may_go(options_, totals_); !ok) return ok;
-  for (const Extra& extra : std::move(extras_).in_order()) {
-    const auto ok = remove_extra(path, extra);
-    if (ok) continue;
-    if (ok.error().error != ENOTEMPTY) return ok;
-    report(ok.error());
-  }
-  return {};
-}
-
-Outcome<void> Fetch::remove_extra(const std::string& path, const Extra& extra) {
-  const std::string remote = join(join(path, extra.below), extra.name);
-  if (const auto found = stat(remote)) {
-    return failed(EEXIST, remote, "appeared at the source meanwhile; run this again");
-  } else if (found.error().error != ENOENT) {
-    return tl::unexpected(found.error());
-  }
-  const auto folder = destination_->folder(extra.below);
-  if (!folder) return tl::unexpected(folder.error());
-  // Folders only when they are empty: what a sync removes by mistake should be little.
-  if (unlinkat((*folder)->get(), extra.name.c_str(), extra.is_folder ? AT_REMOVEDIR : 0) != 0) {
-    return failed(
-        errno, "cannot remove " + join(extra.below, extra.name) + ", which is not at the source");
-  }
-  ++totals_.removed;
   return {};
 }
 

@@ -58,15 +58,19 @@ class Fetch {
   [[nodiscard]] Outcome<void> take_entry(const std::string& path, const Named& entry,
                                          const std::shared_ptr<const std::string>& below,
                                          int folder);
-  [[nodiscard]] Outcome<void> take_link(const std::string& path, const std::string& name,
-                                        int folder);
+  [[nodiscard]] Outcome<void> take_link(const std::string& path, const std::string& below,
+                                        const std::string& name, int folder);
   [[nodiscard]] Outcome<void> note_extras(const std::string& below, int folder,
                                           const std::vector<Named>& keep);
+  [[nodiscard]] Outcome<void> note_hidden(const std::string& below);
   [[nodiscard]] Outcome<void> remove_extras(const std::string& path);
   [[nodiscard]] Outcome<void> remove_extra(const std::string& path, const Extra& extra);
   [[nodiscard]] static bool flush_here(int folder, const std::string& name, std::int64_t mtime_ns);
   [[nodiscard]] Outcome<void> flush_folders();
   [[nodiscard]] bool is_here(int folder, const std::string& name, const Attributes& a) const;
+  [[nodiscard]] Outcome<Destination> open_destination(const std::string& root);
+  [[nodiscard]] Outcome<void> would_get_queued();
+  void tell(CopyStep::Kind kind, const std::string& below, const Attributes& a = {}) const;
   [[nodiscard]] Outcome<void> get_file_to(const std::string& path, const Attributes& attributes,
                                           const std::string& to, const std::string& name);
   [[nodiscard]] Outcome<void> get_queued();

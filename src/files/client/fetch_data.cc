@@ -26,6 +26,7 @@ Failed changed(const std::string& path) {
 
 // Everything in files_: the small ones first, since they share the connection's latency.
 Outcome<void> Fetch::get_queued() {
+  if (options_.dry_run) return would_get_queued();
   const auto large = std::stable_partition(
       files_.begin(), files_.end(), [](const File& f) { return f.attributes.size <= kSmallBytes; });
   const auto small_count = static_cast<std::size_t>(large - files_.begin());
@@ -140,6 +141,7 @@ Outcome<void> Fetch::small_arrived(const Answer& answer, const std::uint8_t* dat
   }
   totals_.bytes += reply.bytes;
   ++totals_.files;
+  tell(CopyStep::Kind::kCopied, join(*file.below, file.name), attributes);
   return {};
 }
 
@@ -292,7 +294,9 @@ Outcome<void> Fetch::try_large(const File& file) {
     let_go(*opened);
   }
   if (!ok && ok.error().error == ESTALE) part->discard();
-  return ok ? part->finish(attributes, options_.durable) : ok;
+  if (ok) ok = part->finish(attributes, options_.durable);
+  if (ok) tell(CopyStep::Kind::kCopied, join(*file.below, file.name), attributes);
+  return ok;
 }
 
 Outcome<void> Fetch::fill(const Opened& opened, Part& part, std::uint64_t there,

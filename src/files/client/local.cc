@@ -67,6 +67,16 @@ Outcome<Destination> Destination::open(const std::string& folder, bool create) {
   return out;
 }
 
+Outcome<Destination> Destination::open_to_look(const std::string& folder) {
+  Destination out;
+  out.only_looks_ = true;
+  out.name_ = folder;
+  out.root_ = os::Fd(::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+  if (!out.root_ && errno != ENOENT) return failed(errno, folder);
+  out.made_ = !out.root_;
+  return out;
+}
+
 Outcome<void> Destination::flush_name() const {
   const os::Fd above(openat(root_.get(), "..", O_RDONLY | O_DIRECTORY | O_CLOEXEC));
   if (!above) return made_ ? failed(errno, name_) : Outcome<void>();
@@ -77,12 +87,14 @@ std::string Destination::shown(const std::string& path) const {
   return name_ == "." ? path : join(name_, path);
 }
 
-Outcome<std::shared_ptr<os::Fd>> Destination::folder(const std::string& path) {
+Outcome<std::shared_ptr<os::Fd>> Destination::folder(const std::string& path, bool* made) {
   for (const Kept& one : kept_) {
     if (one.path == path) return one.folder;
   }
-  auto opened = open_or_make(path);
+  bool makes = false;
+  auto opened = open_or_make(path, makes);
   if (!opened) return tl::unexpected(opened.error());
+  if (made != nullptr) *made = makes;
   Kept one{path, std::make_shared<os::Fd>(std::move(*opened))};
   if (kept_.size() < kKeptOpen) {
     kept_.push_back(one);
@@ -93,10 +105,16 @@ Outcome<std::shared_ptr<os::Fd>> Destination::folder(const std::string& path) {
   return one.folder;
 }
 
-Outcome<os::Fd> Destination::open_or_make(const std::string& path) const {
+Outcome<os::Fd> Destination::open_or_make(const std::string& path, bool& made) const {
+  if (only_looks_ && !root_) {
+    made = true;
+    return os::Fd();
+  }
   os::Fd found(open_folder_below(root_.get(), path));
   if (found) return found;
   if (errno != ENOENT) return failed(errno, name_ + "/" + path);
+  made = true;
+  if (only_looks_) return os::Fd();
   // The parents were made before, as the tree is walked from its root.
   const std::size_t slash = path.rfind('/');
   const os::Fd parent(

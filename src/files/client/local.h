@@ -20,10 +20,15 @@ class Destination {
  public:
   // Makes the folder if `create`.
   [[nodiscard]] static Outcome<Destination> open(const std::string& folder, bool create);
+  // One in which nothing is made: it and its folders may be missing.
+  [[nodiscard]] static Outcome<Destination> open_to_look(const std::string& folder);
 
-  // A folder below; "" is the destination itself. Made if it is not there. The last few stay open,
-  // so that a copy of many folders needs few descriptors.
-  [[nodiscard]] Outcome<std::shared_ptr<os::Fd>> folder(const std::string& path);
+  // A folder below; "" is the destination itself. Made if it is not there, which is noted in
+  // `made`. The last few stay open, so that a copy of many folders needs few descriptors. Behind
+  // open_to_look() a folder that would be made is no descriptor.
+  [[nodiscard]] Outcome<std::shared_ptr<os::Fd>> folder(const std::string& path,
+                                                        bool* made = nullptr);
+  [[nodiscard]] bool was_made() const { return made_; }
   [[nodiscard]] const std::string& name() const { return name_; }
   // Its own name is on the disk then. A folder above that cannot be read is left alone, unless the
   // destination was made there.
@@ -37,11 +42,12 @@ class Destination {
     std::string path;
     std::shared_ptr<os::Fd> folder;
   };
-  [[nodiscard]] Outcome<os::Fd> open_or_make(const std::string& path) const;
+  [[nodiscard]] Outcome<os::Fd> open_or_make(const std::string& path, bool& made) const;
 
   std::string name_;
   os::Fd root_;
   bool made_ = false;
+  bool only_looks_ = false;
   std::vector<Kept> kept_;
   std::size_t oldest_ = 0;  // of kept_, once it is full
 };

@@ -7,12 +7,9 @@
 
 #include <algorithm>
 #include <chrono>
-#include <span>
 #include <thread>
 
-#include "base/crc32c.h"
 #include "files/client/blocks.h"
-#include "files/client/exclude.h"
 #include "files/protocol/file_attributes.h"
 #include "files/protocol/folder_stream.h"
 #include "files/protocol/path_name.h"
@@ -21,11 +18,6 @@
 
 namespace weft::files {
 namespace {
-
-// A smaller file costs less to send again than to keep and compare.
-constexpr std::uint64_t kResumeMin = std::uint64_t{4} << 20U;
-constexpr int kBusyTries = 30;
-constexpr std::chrono::milliseconds kBusyPause{100};
 
 std::int64_t mtime_of(const struct stat& s) { return os::ns_of(s.st_mtim); }
 
@@ -111,6 +103,7 @@ Outcome<void> Push::put_tree(const std::string& to) {
   if (options_.remove) {
     if (auto ok = remove_extras(to); !ok) return ok;
   }
+  if (options_.dry_run) return {};
   if (auto ok = flush_folders(); !ok) return ok;
   return set_modes();
 }
@@ -118,6 +111,7 @@ Outcome<void> Push::put_tree(const std::string& to) {
 Outcome<void> Push::make_folder(const std::string& to, std::uint32_t mode) {
   ++totals_.folders;
   if (to.empty() || to == "/" || to == ".") return {};
+  if (options_.dry_run) return would_make_folder(to);
   if (options_.durable) unflushed_.note_parent_of(to);
   MakeDirectoryRequest request;
   request.path = named(to);
@@ -125,6 +119,7 @@ Outcome<void> Push::make_folder(const std::string& to, std::uint32_t mode) {
   request.mode = (mode & 0777U) | 0700U;
   const auto reply = ask(request);
   if (reply && request.mode != (mode & 0777U)) modes_.emplace_back(to, mode & 0777U);
+  if (reply) tell(CopyStep::Kind::kFolder, to);
   if (reply || (reply.error().error == EEXIST && is_remote_folder(to))) return {};
   return tl::unexpected(reply.error());
 }
@@ -165,54 +160,6 @@ Outcome<void> Push::put_folder(const std::string& below, const std::string& to) 
   return options_.remove ? note_extras(below, to, names) : Outcome<void>();
 }
 
-Outcome<void> Push::note_extras(const std::string& below, const std::string& to,
-                                const std::unordered_set<std::string>& keep) {
-  auto there = list_folder(*client_, memory_, to, links_);
-  for (unsigned starts = 1; !there && !client_->alive() && starts < kStarts; ++starts) {
-    if (auto again = reconnect(there.error()); !again) return again;
-    there = list_folder(*client_, memory_, to, links_);
-  }
-  if (!there) return tl::unexpected(there.error());
-  for (const Named& one : *there) {
-    if (keep.contains(one.name) || is_unfinished(one.name)) continue;
-    const bool is_folder = S_ISDIR(one.attributes.mode);
-    if (is_excluded(options_.exclude, below, one.name, is_folder)) continue;
-    extras_.note({below, one.name, is_folder});
-  }
-  return {};
-}
-
-// As Fetch::remove_extras().
-Outcome<void> Push::remove_extras(const std::string& to) {
-  if (auto ok = extras_.may_go(options_, totals_); !ok) return ok;
-  for (const Extra& extra : std::move(extras_).in_order()) {
-    const auto ok = remove_extra(to, extra);
-    if (ok) continue;
-    if (ok.error().error != ENOTEMPTY) return ok;
-    report(ok.error());
-  }
-  return {};
-}
-
-Outcome<void> Push::remove_extra(const std::string& to, const Extra& extra) {
-  // Its folder has to be there still: without it every name is one that is not found.
-  const std::string local = here(join(extra.below, extra.name));
-  const os::Fd folder(open_folder_below(source_.get(), extra.below));
-  if (!folder) return failed(errno, here(extra.below));
-  struct stat s {};
-  if (fstatat(folder.get(), extra.name.c_str(), &s, AT_SYMLINK_NOFOLLOW) == 0) {
-    return failed(EEXIST, local, "appeared at the source meanwhile; run this again");
-  }
-  if (errno != ENOENT) return failed(errno, local);
-  const std::string path = join(join(to, extra.below), extra.name);
-  const auto reply = ask(RemoveRequest{extra.is_folder ? kRemoveDirectory : 0U, named(path)});
-  // ENOENT: asked twice, or somebody was faster.
-  if (!reply && reply.error().error != ENOENT) return tl::unexpected(reply.error());
-  if (options_.durable) unflushed_.note_parent_of(path);
-  ++totals_.removed;
-  return {};
-}
-
 Outcome<void> Push::put_entry(int folder, const std::string& name, const std::string& below,
                               const std::string& to) {
   const std::string local = join(below, name);
@@ -220,7 +167,7 @@ Outcome<void> Push::put_entry(int folder, const std::string& name, const std::st
   if (fstatat(folder, name.c_str(), &s, AT_SYMLINK_NOFOLLOW) != 0) {
     return failed(errno, here(local));
   }
-  if (is_excluded(options_.exclude, below, name, S_ISDIR(s.st_mode))) return {};
+  if (options_.filter.hides(below, name, S_ISDIR(s.st_mode))) return {};
   if (S_ISLNK(s.st_mode)) return put_link_of(folder, name.c_str(), to);
   if (S_ISDIR(s.st_mode)) {
     if (auto ok = make_folder(to, s.st_mode); !ok) return ok;
@@ -229,6 +176,7 @@ Outcome<void> Push::put_entry(int folder, const std::string& name, const std::st
   }
   if (!S_ISREG(s.st_mode) || is_unfinished(name)) {
     ++totals_.skipped;
+    if (!is_unfinished(name)) tell(CopyStep::Kind::kSkipped, to);
     return {};
   }
   // Something else may have taken the name meanwhile. Opening a pipe must not wait for a writer,
@@ -244,7 +192,9 @@ Outcome<void> Push::put_entry(int folder, const std::string& name, const std::st
 void Push::look_there(const std::string& to) {
   there_.clear();
   auto list = list_folder(*client_, memory_, to, links_);
-  knows_there_ = list.has_value();
+  // Nothing is there, and nothing will be before all of it has been asked for.
+  const bool missing = !list && options_.dry_run && list.error().error == ENOENT;
+  knows_there_ = list.has_value() || missing;
   if (!list) return;
   for (Named& one : *list) there_.emplace(std::move(one.name), one.attributes);
 }
@@ -327,12 +277,15 @@ Outcome<void> Push::try_file(int fd, const std::string& to) {
   if (options_.only_newer) {
     const auto there = is_there(to, version.size, version.mtime_ns);
     if (!there) return tl::unexpected(there.error());
-    auto flushed = *there && options_.durable ? flush_there(to, version.mtime_ns) : Outcome<void>();
+    const bool flushes = *there && options_.durable && !options_.dry_run;
+    auto flushed = flushes ? flush_there(to, version.mtime_ns) : Outcome<void>();
     if (*there && (flushed || !client_->alive())) {
       if (flushed) ++totals_.skipped;
+      if (flushed) tell(CopyStep::Kind::kSame, to, version.size, version.mtime_ns);
       return flushed;
     }
   }
+  if (options_.dry_run) return would_put_file(to, version);
   const auto made = begin(to, version);
   if (!made) return tl::unexpected(made.error());
   auto sent = send_file(fd, version, *made, to);
@@ -354,133 +307,8 @@ Outcome<void> Push::try_file(int fd, const std::string& to) {
   const auto done = client_->call(commit, to);
   if (!done) return tl::unexpected(done.error());
   ++totals_.files;
+  tell(CopyStep::Kind::kCopied, to, version.size, commit.mtime_ns);
   return {};
-}
-
-// All of it, so that the server has this version and no other.
-Outcome<void> Push::send_file(int fd, const Version& version, const DraftReply& made,
-                              const std::string& to) {
-  const std::uint64_t handle = made.handle;
-  std::uint64_t from = 0;
-  if (const std::uint64_t there = made.there; there != 0) {
-    if (auto ok = compare(fd, handle, there, to, from); !ok) return ok;
-  }
-  totals_.expected += version.size - from;
-  if (auto ok = send_blocks(fd, handle, from, version, to); !ok) return ok;
-  if (options_.verify) {
-    from = 0;
-    if (auto ok = compare(fd, handle, version.size, to, from); !ok) return ok;
-    if (from != version.size) {
-      return failed(EIO, to, "what the server has differs from the file; it was not kept");
-    }
-  }
-  return {};
-}
-
-// A large file is begun so that another attempt, of this run or a later one, can go on with it.
-// One with holes is not: room for all of it would be reserved.
-Outcome<DraftReply> Push::begin(const std::string& to, const Version& version) {
-  if (options_.resume && version.size >= kResumeMin && !version.sparse) {
-    const auto identity = static_cast<std::uint64_t>(version.mtime_ns);
-    // The server may not have seen yet that our connection before this one is gone. If it is
-    // somebody else who sends the same file, it is not resumed.
-    for (int tries = 0; tries <= kBusyTries; ++tries) {
-      auto made = client_->call(DraftRequest{identity, version.size, named(to)});
-      if (made || made.error().error != EBUSY) return made;
-      std::this_thread::sleep_for(kBusyPause);
-    }
-  }
-  const std::uint64_t room = version.sparse ? 0 : version.size;
-  const auto made = client_->call(CreateRequest{0, room, named(to)});
-  if (!made) return tl::unexpected(made.error());
-  return DraftReply{made->handle, 0};
-}
-
-// How far the octets that the server has are those of the file. Blocks arrive there in any order,
-// so its length alone says nothing.
-Outcome<void> Push::compare(int fd, std::uint64_t handle, std::uint64_t there,
-                            const std::string& to, std::uint64_t& from) {
-  const std::span<std::uint8_t> room(memory_.data(), std::size_t{kBlocks} * kBlockBytes);
-  while (from < there) {
-    const auto length =
-        static_cast<std::uint32_t>(std::min<std::uint64_t>(room.size(), there - from));
-    const auto sum = client_->call(SumRequest{handle, from, length}, to);
-    if (!sum) return tl::unexpected(sum.error());
-    const ssize_t got = pread(fd, room.data(), length, static_cast<off_t>(from));
-    if (got < 0) return failed(errno, to);
-    if (static_cast<std::size_t>(got) != length || crc32c(room.first(length)) != sum->sum) {
-      return {};
-    }
-    from += length;
-  }
-  return {};
-}
-
-namespace {
-
-struct Range {
-  std::uint64_t from = 0, to = 0;
-};
-
-// The next octets to be sent, from `at` on: holes are left out, but for the last octet, which gives
-// the file its length.
-Range next_data(int fd, std::uint64_t at, std::uint64_t size) {
-  const off_t data = lseek(fd, static_cast<off_t>(at), SEEK_DATA);
-  if (data < 0 && errno != ENXIO) return {at, size};  // this file system cannot tell
-  if (data < 0 || static_cast<std::uint64_t>(data) >= size) return {size - 1, size};
-  const off_t hole = lseek(fd, data, SEEK_HOLE);
-  const auto from = static_cast<std::uint64_t>(data);
-  return {from, hole > data ? std::min(static_cast<std::uint64_t>(hole), size) : size};
-}
-
-}  // namespace
-
-Outcome<void> Push::send_blocks(int fd, std::uint64_t handle, std::uint64_t from,
-                                const Version& version, const std::string& to) {
-  const std::uint64_t size = version.size;
-  std::uint32_t busy = 0;  // bit: slot
-  std::uint64_t issued = from;
-  Outcome<void> result;
-  while (client_->alive() && ((issued < size && result) || busy != 0)) {
-    std::uint32_t slot = 0;
-    while (slot < kBlocks && (busy >> slot & 1U) != 0) ++slot;
-    if (result && issued < size && slot < kBlocks) {
-      // Only into a file that is new: there is nothing else where a hole is to be.
-      const Range data = version.sparse ? next_data(fd, issued, size) : Range{issued, size};
-      issued = data.from;
-      std::uint8_t* at = memory_.data() + std::size_t{slot} * kBlockBytes;
-      const auto want =
-          static_cast<std::uint32_t>(std::min<std::uint64_t>(kBlockBytes, data.to - issued));
-      const ssize_t got = pread(fd, at, want, static_cast<off_t>(issued));
-      if (got != static_cast<ssize_t>(want)) {
-        result = got < 0 ? failed(errno, to)
-                         : failed(ESTALE, to,
-                                  "the file became shorter while it was sent; run this again");
-        continue;
-      }
-      const WriteRequest request{handle, issued, {address_of(at), memory_.rkey(), want}};
-      pace_.wait(want);
-      if (auto ok = client_->post(request, slot); !ok) return ok;
-      busy |= 1U << slot;
-      issued += want;
-      continue;
-    }
-    const auto answer = client_->wait();
-    if (!answer) return tl::unexpected(answer.error());
-    if (answer->op != Op::kWrite || answer->tag >= kBlocks || (busy >> answer->tag & 1U) == 0) {
-      return failed(EPROTO, to);
-    }
-    busy &= ~(1U << answer->tag);
-    if (answer->error != 0) {
-      if (result) result = tl::unexpected(explain(answer->error, to));
-      continue;
-    }
-    const auto reply = client_->read<WriteReply>(*answer);
-    if (!reply) return tl::unexpected(reply.error());
-    totals_.bytes += reply->bytes;
-    if (watcher_.progress) watcher_.progress(totals_);
-  }
-  return result;
 }
 
 }  // namespace weft::files

@@ -45,9 +45,13 @@ class Push {
   [[nodiscard]] Outcome<void> put_folder(const std::string& below, const std::string& to);
   [[nodiscard]] Outcome<void> note_extras(const std::string& below, const std::string& to,
                                           const std::unordered_set<std::string>& keep);
+  [[nodiscard]] Outcome<void> note_hidden(const std::string& below, const std::string& to);
+  [[nodiscard]] Outcome<std::vector<Named>> list_there(const std::string& to);
+  [[nodiscard]] Outcome<void> is_gone(const Extra& extra) const;
   [[nodiscard]] Outcome<void> remove_extras(const std::string& to);
   [[nodiscard]] Outcome<void> remove_extra(const std::string& to, const Extra& extra);
-  [[nodiscard]] Outcome<void> put_link(const SymlinkRequest& request);
+  [[nodiscard]] Outcome<bool> put_link(const SymlinkRequest& request);
+  [[nodiscard]] Outcome<bool> would_put_link(const SymlinkRequest& request);
   [[nodiscard]] Outcome<bool> is_link_there(const SymlinkRequest& request);
   [[nodiscard]] Outcome<void> replace_by_link(const SymlinkRequest& request);
   [[nodiscard]] Outcome<void> put_link_of(int folder, const char* name, const std::string& to);
@@ -82,6 +86,10 @@ class Push {
                                        std::int64_t mtime_ns);
   [[nodiscard]] bool is_remote_folder(const std::string& path);
   [[nodiscard]] std::string here(const std::string& below) const;
+  [[nodiscard]] Outcome<void> would_make_folder(const std::string& to);
+  [[nodiscard]] Outcome<void> would_put_file(const std::string& to, const Version& version);
+  void tell(CopyStep::Kind kind, const std::string& to, std::uint64_t bytes = 0,
+            std::int64_t mtime_ns = 0) const;
   void report(const Failed& why);
 
   ServerAddress server_;

@@ -1,4 +1,5 @@
 // Symbolic links on their way to a server; push.cc walks the tree.
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "files/client/local.h"
@@ -12,14 +13,27 @@ Outcome<bool> Push::is_link_there(const SymlinkRequest& request) {
   return now && now->target == request.target;
 }
 
-// Another link, or a file, of that name gives way; a folder does not.
-Outcome<void> Push::put_link(const SymlinkRequest& request) {
+// Another link, or a file, of that name gives way; a folder does not. Returns whether the link is
+// a new one.
+Outcome<bool> Push::put_link(const SymlinkRequest& request) {
   const auto reply = ask(request);
-  if (reply) return {};
+  if (reply) return true;
   if (reply.error().error != EEXIST) return tl::unexpected(reply.error());
   const auto there = is_link_there(request);
   if (!there) return tl::unexpected(there.error());
-  return *there ? Outcome<void>() : replace_by_link(request);
+  if (*there) return false;
+  if (auto ok = replace_by_link(request); !ok) return tl::unexpected(ok.error());
+  return true;
+}
+
+Outcome<bool> Push::would_put_link(const SymlinkRequest& request) {
+  const auto there = is_link_there(request);
+  if (!there || *there) return there ? Outcome<bool>(false) : tl::unexpected(there.error());
+  const auto now = ask(StatRequest{request.path});
+  if (now && S_ISDIR(now->attributes.mode)) {
+    return tl::unexpected(explain(EISDIR, std::string(request.path.text)));
+  }
+  return true;
 }
 
 // In one step, by way of a second name: the old one is not lost if the new one cannot be made.
@@ -47,7 +61,9 @@ Outcome<void> Push::put_link_of(int folder, const char* name, const std::string&
   const ssize_t length = readlinkat(folder, name, target, sizeof target);
   if (length < 0) return failed(errno, to);
   const SymlinkRequest request{{target, static_cast<std::size_t>(length)}, named(to)};
-  if (auto ok = put_link(request); !ok) return ok;
+  const auto changed = options_.dry_run ? would_put_link(request) : put_link(request);
+  if (!changed) return tl::unexpected(changed.error());
+  tell(*changed ? CopyStep::Kind::kLink : CopyStep::Kind::kSame, to);
   if (options_.durable) unflushed_.note_parent_of(to);
   ++totals_.links;
   return {};

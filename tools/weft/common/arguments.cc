@@ -88,6 +88,13 @@ template Option Arguments::add_option(const std::string&, std::vector<std::strin
 template Option Arguments::add_option(const std::string&, std::vector<std::uint64_t>&,
                                       const std::string&);
 
+Option Arguments::add_each(const std::string& names, std::function<void(const std::string&)> take,
+                           const std::string& description) {
+  CLI::Option* const added =
+      app_->add_option_function<std::string>(names, std::move(take), description);
+  return Option(*added->trigger_on_parse());
+}
+
 Option Arguments::add_flag(const std::string& names, bool& value, const std::string& description) {
   return Option(*app_->add_flag(names, value, description));
 }

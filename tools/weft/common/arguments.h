@@ -55,6 +55,10 @@ class Arguments {
   // unsigned numbers, optional<uint16_t>, vectors of std::string and of uint64_t.
   template <class T>
   Option add_option(const std::string& names, T& value, const std::string& description = "");
+  // An option that may be given several times: `take` gets each value, in the order of the command
+  // line, whatever options of this kind stand between.
+  Option add_each(const std::string& names, std::function<void(const std::string&)> take,
+                  const std::string& description);
   // "!--no-x" sets `value` to false. A text: "--x{on}" sets it to "on", and takes a value after
   // "=".
   Option add_flag(const std::string& names, bool& value, const std::string& description);
