@@ -51,14 +51,18 @@ def as_an_owner():
             assert LIBC.prctl(PR_CAPBSET_DROP, capability, 0, 0, 0) == 0
 
 
-def without_io_uring():
-    """For a child: io_uring_setup() is EPERM, as under Docker's default profile."""
-    load, jump, give = 0x20, 0x15, 0x06
-    filtered = [(load, 0, 0, 0), (jump, 0, 1, 425), (give, 0, 0, 0x00050000 | errno.EPERM), (give, 0, 0, 0x7FFF0000)]
+def install_filter(filtered):
+    """Of system calls, for a child: rows of code, jumps where it is so and where not, and a number."""
     code = ctypes.create_string_buffer(b"".join(struct.pack("=HBBI", *one) for one in filtered))
     program = struct.pack("=HxxxxxxQ", len(filtered), ctypes.addressof(code))
     assert LIBC.prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0
     assert LIBC.prctl(PR_SET_SECCOMP, 2, program, 0, 0) == 0
+
+
+def without_io_uring():
+    """For a child: io_uring_setup() is EPERM, as under Docker's default profile."""
+    load, jump, give = 0x20, 0x15, 0x06
+    install_filter([(load, 0, 0, 0), (jump, 0, 1, 425), (give, 0, 0, 0x00050000 | errno.EPERM), (give, 0, 0, 0x7FFF0000)])
 
 
 def digest(path):

@@ -92,6 +92,12 @@ if(TARGET weft_data AND Python3_FOUND AND NOT WEFT_SANITIZE STREQUAL "thread")
     LABELS loopback
     TIMEOUT 180
     ENV ${model_env})
+  weft_add_script_test(
+    loopback_data_disks
+    COMMAND "${Python3_EXECUTABLE}" "${CMAKE_CURRENT_LIST_DIR}/data_disks_test.py"
+            "$<TARGET_FILE:weft_data>"
+    LABELS loopback
+    TIMEOUT 180)
   # Peers that break the rules, by hand over plain sockets.
   set(hostile_env "")
   if(NOT WEFT_SANITIZE) # whose runtime has to be loaded first

@@ -23,7 +23,9 @@ namespace {
 // A partial file that nobody has resumed for this long is removed.
 constexpr time_t kDraftKeptS = 7 * 24 * 3600;
 
-std::string random_name() {
+}  // namespace
+
+std::string random_draft_name() {
   std::uint64_t number = 0;
   static_cast<void>(getrandom(&number, sizeof number, 0));
   char name[64];
@@ -31,8 +33,6 @@ std::string random_name() {
                 kDraftPrefix.data(), static_cast<unsigned long long>(number));
   return name;
 }
-
-}  // namespace
 
 bool is_named(int folder, const std::string& name, int fd) {
   struct stat by_name {};
@@ -64,7 +64,7 @@ int Draft::commit(std::uint32_t mode, std::int64_t mtime_ns, bool durable, bool&
     return error;
   }
   // A link to a file replaces nothing, a rename does: so by way of a second name.
-  const std::string between = hidden_.empty() ? random_name() : hidden_;
+  const std::string between = hidden_.empty() ? random_draft_name() : hidden_;
   if (hidden_.empty() && linkat(AT_FDCWD, proc_name(file_.get()).c_str(), folder_.get(),
                                 between.c_str(), AT_SYMLINK_FOLLOW) != 0) {
     return errno;
@@ -74,6 +74,7 @@ int Draft::commit(std::uint32_t mode, std::int64_t mtime_ns, bool durable, bool&
     unlinkat(folder_.get(), between.c_str(), 0);
     return error;
   }
+  hidden_.clear();
   flush_failed = durable && fsync(folder_.get()) != 0;
   return flush_failed ? errno : 0;
 }

@@ -19,15 +19,22 @@ inline constexpr std::string_view kDraftPrefix = ".weft-draft-";
 // name, or none, before it was locked.
 [[nodiscard]] bool is_named(int folder, const std::string& name, int fd);
 
-// A new file that does not have its name yet. It goes if it is not committed; with a name for the
-// time until then, only by discard(): a later attempt may go on with it.
+// A new file that does not have its name yet. It goes if it is not committed; one that `stays` has
+// a name for the time until then, and goes only by discard(): a later attempt may go on with it.
 class Draft {
  public:
-  Draft(os::Fd folder, std::string name, os::Fd file, std::string hidden = {}) noexcept
+  Draft(os::Fd folder, std::string name, os::Fd file, std::string hidden = {},
+        bool stays = false) noexcept
       : folder_(std::move(folder)),
         name_(std::move(name)),
         hidden_(std::move(hidden)),
-        file_(std::move(file)) {}
+        file_(std::move(file)),
+        stays_(stays) {}
+  ~Draft() {
+    if (!stays_) discard();
+  }
+  Draft(const Draft&) = delete;
+  Draft& operator=(const Draft&) = delete;
   [[nodiscard]] int fd() const { return file_.get(); }
   void discard();
   // Whether a file of more octets gives way to it.
@@ -44,7 +51,11 @@ class Draft {
   os::Fd folder_;
   std::string name_, hidden_;
   os::Fd file_;
+  bool stays_;
 };
+
+// A name of a draft that no other one has.
+[[nodiscard]] std::string random_draft_name();
 
 // A full disk is reported now rather than after an hour. Not every file system can tell.  An errno
 [[nodiscard]] int reserve(int fd, std::uint64_t size);

@@ -42,15 +42,35 @@ int Tree::place_for_file(const TreePath& path, os::Fd& folder, std::string& name
   return is_folder ? EISDIR : 0;
 }
 
+namespace {
+
+// A new file under a name that is not listed, locked: nobody takes it for a left-over.
+int make_hidden(int folder, os::Fd& file, std::string& name) {
+  name = random_draft_name();
+  file = os::Fd(
+      openat(folder, name.c_str(), O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600));
+  if (!file) return errno;
+  static_cast<void>(flock(file.get(), LOCK_EX | LOCK_NB));  // not every file system has locks
+  return 0;
+}
+
+}  // namespace
+
 int Tree::create(const TreePath& path, std::uint64_t size, std::unique_ptr<Draft>& out) const {
   os::Fd folder;
   std::string name;
   if (const int error = place_for_file(path, folder, name); error != 0) return error;
   os::Fd file(openat(folder.get(), ".", O_TMPFILE | O_RDWR | O_CLOEXEC, 0600));
+  std::string hidden;
+  // Neither NFS nor FUSE have files without a name, nor has overlayfs in older kernels.
+  if (!file && (errno == EOPNOTSUPP || errno == EISDIR)) {
+    if (const int error = make_hidden(folder.get(), file, hidden); error != 0) return error;
+  }
   if (!file) return errno;
-  if (const int error = reserve(file.get(), size); error != 0) return error;
-  out = std::make_unique<Draft>(std::move(folder), std::move(name), std::move(file));
-  return 0;
+  out = std::make_unique<Draft>(std::move(folder), std::move(name), std::move(file), hidden);
+  const int error = reserve(out->fd(), size);
+  if (error != 0) out.reset();
+  return error;
 }
 
 namespace {
@@ -82,7 +102,7 @@ int Tree::draft(const TreePath& path, std::uint64_t size, std::uint64_t identity
     if (is_named(folder.get(), hidden, file.get())) break;
     if (tries == 8) return EBUSY;
   }
-  out = std::make_unique<Draft>(std::move(folder), std::move(name), std::move(file), hidden);
+  out = std::make_unique<Draft>(std::move(folder), std::move(name), std::move(file), hidden, true);
   struct stat s {};
   if (fstat(out->fd(), &s) != 0) return errno;
   there = static_cast<std::uint64_t>(s.st_size);
