@@ -1,6 +1,7 @@
 #include "files/data_serving.h"
 
 #include <sys/resource.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <atomic>
@@ -86,6 +87,7 @@ int fail(const files::Failed& why) { return cli::report_failure({why.text(), cli
 
 int serve(const files::ServeOptions& options, int announce_fd) {
   raise_descriptor_limit();
+  umask(0);  // whoever makes a file has one of their own
   auto server = files::Server::create(options);
   if (!server) return fail(server.error());
   g_server = server->get();

@@ -232,6 +232,19 @@ int on_rmdir(const char* path) {
   return -here().remote->remove(path, true);
 }
 
+// A second name for a file cannot be asked for.
+int on_link(const char*, const char*) { return -EPERM; }
+
+// Pipes and sockets connect programs of one machine, and devices belong to it.
+int on_mknod(const char* path, mode_t mode, dev_t) {
+  if (!S_ISREG(mode)) return -EPERM;
+  std::uint64_t file = 0;
+  const int error =
+      here().remote->edit(path, mode, files::kEditCreate | files::kEditExclusive, file);
+  if (error == 0) here().remote->close(file);
+  return -error;
+}
+
 int on_mkdir(const char* path, mode_t mode) { return -here().remote->make_directory(path, mode); }
 int on_symlink(const char* target, const char* path) {
   return -here().remote->symlink(target, path);
@@ -270,6 +283,8 @@ fuse_operations operations() {
   ops.rename = on_rename;
   ops.unlink = on_unlink;
   ops.rmdir = on_rmdir;
+  ops.link = on_link;
+  ops.mknod = on_mknod;
   ops.mkdir = on_mkdir;
   ops.symlink = on_symlink;
   return ops;

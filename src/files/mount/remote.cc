@@ -205,6 +205,7 @@ int Remote::set(const std::string& path, std::uint64_t id, std::uint32_t what,
   const auto at = files_.find(id);
   File* const file = at != files_.end() && at->second.edited ? &at->second : nullptr;
   if (file == nullptr && path.empty()) return EBADF;
+  if ((what & files::kSetSize) != 0 && !files::offset_is_legal(to.size)) return EFBIG;
   const std::string name = name_of(path);
   const files::SetRequest request{0, what, to.mode, to.size, to.mtime_ns, {name}};
   files::SetReply reply;
@@ -245,6 +246,7 @@ std::int64_t Remote::write(std::uint64_t id, const std::uint8_t* from, std::uint
                            std::uint64_t offset) {
   const auto at = files_.find(id);
   if (at == files_.end() || !at->second.edited) return -EBADF;
+  if (!files::offset_is_legal(offset + bytes)) return -EFBIG;
   File& file = at->second;
   std::uint32_t done = 0;
   for (int tries = 0; done < bytes;) {

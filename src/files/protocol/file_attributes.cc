@@ -136,10 +136,23 @@ FileState state_of(int fd, int* error) {
   return out;
 }
 
+int change_permissions(std::uint32_t now, std::uint32_t wanted, mode_t& out) {
+  constexpr std::uint32_t kSetIds = S_ISUID | S_ISGID;
+  if ((wanted & kSetIds & ~now) != 0) return EPERM;
+  out = wanted & (0777U | kSetIds | (S_ISDIR(now) ? S_ISVTX : 0U));
+  return 0;
+}
+
 int set_attributes(int fd, std::uint32_t what, const Attributes& to) {
   const timespec times[2] = {{0, UTIME_OMIT}, os::timespec_of(to.mtime_ns)};
   if ((what & kSetSize) != 0 && ftruncate(fd, static_cast<off_t>(to.size)) != 0) return errno;
-  if ((what & kSetMode) != 0 && fchmod(fd, to.mode & 0777U) != 0) return errno;
+  if ((what & kSetMode) != 0) {
+    struct stat s {};
+    if (fstat(fd, &s) != 0) return errno;
+    mode_t mode = 0;
+    if (const int error = change_permissions(s.st_mode, to.mode, mode)) return error;
+    if (fchmod(fd, mode) != 0) return errno;
+  }
   if ((what & kSetTime) != 0 && futimens(fd, times) != 0) return errno;
   return 0;
 }

@@ -26,6 +26,10 @@ namespace weft::files {
 // `changed_ns`: its time of the last change of the inode. `before_ns`: CLOCK_REALTIME before that
 // was looked at. A later time is wrong: who was held up in between would find the file old enough.
 [[nodiscard]] bool is_fresh(int fd, std::int64_t changed_ns, std::int64_t before_ns);
+// Gives `out` the permissions that a client may make of `now`, a mode: the sticky bit is for
+// folders, and a set-id bit that is there may stay.  EPERM: another set-id bit, by which programs
+// would run as the server's user.
+[[nodiscard]] int change_permissions(std::uint32_t now, std::uint32_t wanted, mode_t& out);
 // Changes of an open file what `what` (kSetMode...) names. Returns 0 or an errno.
 [[nodiscard]] int set_attributes(int fd, std::uint32_t what, const Attributes& to);
 

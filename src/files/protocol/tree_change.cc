@@ -164,7 +164,10 @@ int Tree::set(const TreePath& path, std::uint32_t what, const Attributes& to,
       if (!S_ISREG(out.mode)) return EINVAL;
       if (truncate(name.c_str(), static_cast<off_t>(to.size)) != 0) return errno;
     }
-    if ((what & kSetMode) != 0 && chmod(name.c_str(), to.mode & 0777U) != 0) return errno;
+    mode_t mode = 0;
+    if ((what & kSetMode) != 0) error = change_permissions(out.mode, to.mode, mode);
+    if (error != 0) return error;
+    if ((what & kSetMode) != 0 && chmod(name.c_str(), mode) != 0) return errno;
     if ((what & kSetTime) != 0 && utimensat(AT_FDCWD, name.c_str(), times, 0) != 0) return errno;
   }
   out = attributes_of(found.get(), &error);
@@ -202,7 +205,7 @@ int Tree::make_directory(const TreePath& path, std::uint32_t mode) const {
   os::Fd folder;
   std::string name;
   if (const int error = parent_of(path, folder, name); error != 0) return error;
-  return mkdirat(folder.get(), name.c_str(), mode & 0777U) == 0 ? 0 : errno;
+  return mkdirat(folder.get(), name.c_str(), mode & (0777U | S_ISVTX)) == 0 ? 0 : errno;
 }
 
 int Tree::remove(const TreePath& path, bool directory) const {
