@@ -16,22 +16,29 @@ namespace weft::os {
 // it without help, and a program may block it everywhere and take it by sigwait().
 inline constexpr int kRaisedByInstructions[] = {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGTRAP, SIGSYS};
 
+// From now on this thread blocks the signals that are the application's business, beside those that
+// it blocked before: the result.
+inline sigset_t block_signals() noexcept {
+  sigset_t blocked;
+  sigset_t before;
+  sigemptyset(&before);
+  sigfillset(&blocked);
+  for (const int number : kRaisedByInstructions) sigdelset(&blocked, number);
+  pthread_sigmask(SIG_BLOCK, &blocked, &before);
+  return before;
+}
+
 // While it lives, this thread blocks the signals that are the application's business, beside those
 // that it blocked before.
 class SignalsBlocked {
  public:
-  SignalsBlocked() noexcept {
-    sigset_t blocked;
-    sigfillset(&blocked);
-    for (const int number : kRaisedByInstructions) sigdelset(&blocked, number);
-    pthread_sigmask(SIG_BLOCK, &blocked, &before_);
-  }
+  SignalsBlocked() noexcept : before_(block_signals()) {}
   ~SignalsBlocked() { pthread_sigmask(SIG_SETMASK, &before_, nullptr); }
   SignalsBlocked(const SignalsBlocked&) = delete;
   SignalsBlocked& operator=(const SignalsBlocked&) = delete;
 
  private:
-  sigset_t before_{};
+  sigset_t before_;
 };
 
 // Starts a thread that blocks the application's signals. Throws as std::thread does.

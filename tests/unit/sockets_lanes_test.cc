@@ -5,12 +5,14 @@
 #include <sched.h>
 #include <signal.h>
 #include <sys/ioctl.h>
+#include <sys/sendfile.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <array>
 #include <cerrno>
+#include <cstdio>
 #include <cstdlib>
 #include <cstring>
 #include <string>
@@ -18,6 +20,7 @@
 #include <utility>
 
 #include "os/clock.h"
+#include "sockets/granted/holders.h"
 #include "sockets/granted/watched.h"
 #include "sockets_lanes_testing.h"
 
@@ -42,9 +45,135 @@ TEST_F(Lanes, NumberThatIsCopiedWhileItsLaneIsMadeHasNone) {
 
 TEST_F(Lanes, LaneOfANumberThatIsTheKernelsGoesWhenTheNumberCloses) {
   leave_to_kernel(a_, Why::kShared);
-  ASSERT_NE(lanes::make(a_, *numbers::find(a_)), nullptr);
+  const NewLane made = lanes::make(a_, *numbers::find(a_));
+  ASSERT_NE(made.lane, nullptr);
+  const Use use(made);
   leave_to_close(a_);
   EXPECT_EQ(lane_of(a_), nullptr);
+}
+
+TEST_F(Lanes, LaneIsNobodyElsesBeforeItsMakerHasWrittenToIt) {
+  const NewLane made = lanes::make(a_, *numbers::find(a_));
+  ASSERT_NE(made.lane, nullptr);
+  leave_to_close(a_);  // another thread, before the maker goes on
+  const NewLane other = lanes::make(b_, *numbers::find(b_));
+  EXPECT_NE(other.lane, made.lane);
+  const Use use(made);
+  const Use use_of_other(other);
+}
+
+TEST_F(Lanes, WhatLiesInTheRingIsNotOvertakenByASecondThreadThatLeavesTheNumber) {
+  join_both();
+  put_in_ring("before ");
+  lane_of(a_)->live = false;  // by the first one, which has not come to the ring yet
+  leave_to_kernel(a_, Why::kShared);
+  ASSERT_EQ(::send(a_, "behind", 6, 0), 6);
+  std::string text = get(b_);
+  if (text == "before ") text += get(b_);
+  EXPECT_EQ(text, "before behind");
+  numbers::find(a_)->lane = nullptr;  // as the first one does in the end
+}
+
+TEST_F(Lanes, FewOctetsOfAFileGoByTheRing) {
+  const std::string text(20000, 'f');
+  std::FILE* file = std::tmpfile();
+  ASSERT_NE(file, nullptr);
+  ASSERT_EQ(std::fwrite(text.data(), 1, text.size(), file), text.size());
+  ASSERT_EQ(std::fflush(file), 0);
+  join_both();
+  lane_of(b_)->rings.in().store(GrantWord::kWindow, kWindowOpen);
+  off64_t offset = 1000;
+  const auto sendfile = [&](std::size_t count) {
+    const auto plain = [&] { return ::sendfile64(a_, ::fileno(file), &offset, count); };
+    return serve(a_, Call::kSends, plain, [&](Lane& lane) {
+      return transmit_file(lane, a_, ::fileno(file), &offset, count, plain);
+    });
+  };
+  EXPECT_EQ(sendfile(30000), 19000);  // as many as there are
+  EXPECT_EQ(offset, 20000);
+  EXPECT_EQ(unread(*lane_of(b_)), 19000U);
+  EXPECT_EQ(sendfile(1), 0);
+  offset = -1;
+  EXPECT_EQ(sendfile(1), -1);
+  EXPECT_EQ(errno, EINVAL);
+  std::fclose(file);
+}
+
+TEST_F(Lanes, NumberThatAChildMayHaveIsTheKernels) {
+  const std::uint32_t forks = numbers::forks();
+  numbers::note_fork();  // by another thread, while the kernel makes the number
+  numbers::note_fresh(a_, forks);
+  EXPECT_EQ(numbers::find(a_)->calls.load(), kKernels);
+  numbers::note_fresh(a_, numbers::forks());
+  EXPECT_NE(numbers::find(a_)->calls.load(), kKernels);
+}
+
+TEST_F(Lanes, NumberIsTheKernelsInAChild) {
+  join_both();
+  numbers::in_child();
+  for (const int fd : {a_, b_}) {
+    EXPECT_EQ(numbers::find(fd)->calls.load(), kKernels);
+    EXPECT_EQ(lane_of(fd), nullptr);
+  }
+}
+
+TEST_F(Lanes, NumberThatAForkSharesHasALaneWhenTheOthersHaveClosedIt) {
+  Number& mine = *numbers::find(a_);
+  ASSERT_TRUE(holders::share(mine));
+  ASSERT_TRUE(holders::share(mine));
+  Number of_a_child{};
+  of_a_child.holders = mine.holders.load();
+  Number of_another{};
+  of_another.holders = mine.holders.load();
+  const auto send_some = [this] {
+    for (int i = 0; i < 8; ++i) ASSERT_EQ(put(a_, "x"), 1);
+  };
+  send_some();
+  EXPECT_EQ(lane_of(a_), nullptr);
+  holders::drop(of_a_child);
+  send_some();
+  EXPECT_EQ(lane_of(a_), nullptr);
+  holders::drop(of_another);
+  EXPECT_TRUE(holders::sole(mine));
+  send_some();
+  EXPECT_NE(lane_of(a_), nullptr);
+}
+
+TEST_F(Lanes, NumberThatSomebodyUnknownMayHaveHasNoLane) {
+  Number& mine = *numbers::find(a_);
+  ASSERT_TRUE(holders::share(mine));
+  Number of_a_child{};
+  of_a_child.holders = mine.holders.load();
+  holders::add_unknown(of_a_child);  // it makes a copy, or passes it on
+  EXPECT_FALSE(holders::sole(mine));
+  of_a_child.holders = mine.holders.load();
+  of_a_child.running = 1;  // a call under way keeps the socket when its number closes
+  holders::drop(of_a_child);
+  EXPECT_FALSE(holders::sole(mine));
+}
+
+TEST_F(Lanes, LaneIsGivenUpWhereAForkHasSharedItsNumberMeanwhile) {
+  Number& mine = *numbers::find(a_);
+  mine.calls = busy_calls() + 1;
+  ASSERT_TRUE(holders::share(mine));
+  join::begin(a_, mine);
+  EXPECT_EQ(lane_of(a_), nullptr);
+  EXPECT_EQ(mine.calls.load(), 1U);  // it is asked again
+}
+
+TEST_F(Lanes, ThereIsALimitOfCountsAndTheyAreUsedAgain) {
+  std::array<Number, 5000> many{};
+  std::size_t shared = 0;
+  while (shared < many.size() && holders::share(many[shared])) ++shared;
+  EXPECT_LT(shared, many.size());
+  for (std::size_t i = 0; i < shared; ++i) {
+    Number of_a_child{};
+    of_a_child.holders = many[i].holders.load();
+    holders::drop(of_a_child);
+    holders::drop(many[i]);
+  }
+  ASSERT_TRUE(holders::share(many[0]));
+  holders::drop(many[0]);
 }
 
 TEST_F(Lanes, WindowThatIsNeverToOpenStaysSo) {

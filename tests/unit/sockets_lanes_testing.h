@@ -40,8 +40,8 @@ class Lanes : public ::testing::Test {
     ASSERT_GE(b_, 0);
     close(listener);
     ASSERT_EQ(sched_getaffinity(0, sizeof all_cores_, &all_cores_), 0);
-    numbers::note_fresh(a_);
-    numbers::note_fresh(b_);
+    numbers::note_fresh(a_, numbers::forks());
+    numbers::note_fresh(b_, numbers::forks());
   }
   void TearDown() override {
     for (const int fd : {a_, b_}) {

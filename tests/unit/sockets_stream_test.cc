@@ -1,4 +1,5 @@
 // A stream between lanes, part of it by ring and part by TCP, and reads that nobody sees.
+#include <algorithm>
 #include <atomic>
 #include <cstdio>
 #include <random>
@@ -26,6 +27,8 @@ class Stream : public Lanes {
       at += text.size();
       // A ring is granted only while TCP is empty.
       if (random() % 8 != 0) continue;
+      // A ring that was of no use is tried again at once, not after a ban of seconds.
+      lane_of(a_)->writing.begin_again();
       while (read_to_ < at && !over_) std::this_thread::yield();
     }
   }
@@ -87,7 +90,7 @@ TEST_F(Stream, EachOctetComesOnceThroughManyWindowsAndReadsThatNobodySees) {
   sched_setaffinity(0, sizeof all_cores_, &all_cores_);
   std::printf("%llu windows, %llu reads that nobody saw\n",
               static_cast<unsigned long long>(windows_), static_cast<unsigned long long>(unseen_));
-  EXPECT_TRUE(!apart || windows_ > 0);
+  EXPECT_TRUE(!apart || windows_ >= std::max<std::uint64_t>(total_ >> 21U, 1));
 }
 
 }  // namespace

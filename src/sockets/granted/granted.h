@@ -7,9 +7,10 @@
 //   join.cc            how it comes to have one; rendezvous.cc: how its ends find each other;
 //                      segment.cc: the memory that they share
 //   lane_calls.cc      octets by the ring, or by TCP (src/sockets/grant is the protocol);
-//                      lane_receive.cc: the calls that receive
+//                      lane_receive.cc: the calls that receive; lane_file.cc: octets of a file
 //   spiller.cc         octets that nobody reads from the ring go to TCP
 //   lane_end.cc        ... and then the number is the kernel's alone
+//   holders.cc         how many processes have a socket that fork() has shared
 //   number_states.cc   which path each connection takes, and why
 //   granted_data.cc    the program's calls that move data
 //   granted_wait.cc    poll, select, epoll

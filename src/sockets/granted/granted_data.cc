@@ -142,11 +142,11 @@ WEFT_SEEN int sendmmsg(int fd, mmsghdr* messages, unsigned count, int flags) {
   return next(fd, messages, count, flags);
 }
 
-// Octets of a file: those of the ring go first.
+// Octets of a file.
 WEFT_SEEN ssize_t sendfile64(int out, int in, off64_t* offset, size_t count) {
   const auto plain = [&] { return real().sendfile(out, in, offset, count); };
   return serve(out, Call::kSends, plain,
-               [&](Lane& lane) { return transmit(lane, out, nullptr, 0, 0, plain); });
+               [&](Lane& lane) { return transmit_file(lane, out, in, offset, count, plain); });
 }
 
 WEFT_SEEN ssize_t sendfile(int out, int in, off_t* offset, size_t count) {

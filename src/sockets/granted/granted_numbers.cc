@@ -21,10 +21,11 @@ int other(int made) {
   return made;
 }
 
-int fresh(int made, states::From from) {
+// `forks`: before the kernel gave it.
+int fresh(int made, states::From from, std::uint32_t forks) {
   if (made >= 0 && !borrowing()) {
     forget_closed(made);
-    numbers::note_fresh(made);
+    numbers::note_fresh(made, forks);
     states::begin(made, from);
   }
   return made;
@@ -57,14 +58,17 @@ using namespace weft::sockets;
 using namespace weft::sockets::granted;
 
 WEFT_SEEN int socket(int domain, int type, int protocol) {
+  const std::uint32_t forks = numbers::forks();
   const int made = real().socket(domain, type, protocol);
   const bool tcp = (domain == AF_INET || domain == AF_INET6) && (type & 0xf) == SOCK_STREAM &&
                    (protocol == 0 || protocol == IPPROTO_TCP);
-  return tcp ? fresh(made, states::From::kSocket) : other(made);
+  return tcp ? fresh(made, states::From::kSocket, forks) : other(made);
 }
 
 WEFT_SEEN int accept4(int fd, __SOCKADDR_ARG address, socklen_t* length, int flags) {
-  return fresh(real().accept4(fd, address, length, flags), states::From::kAccept);
+  const std::uint32_t forks = numbers::forks();
+  const int made = real().accept4(fd, address, length, flags);
+  return fresh(made, states::From::kAccept, forks);
 }
 
 WEFT_SEEN int accept(int fd, __SOCKADDR_ARG address, socklen_t* __restrict length) {

@@ -1,5 +1,6 @@
 // Numbers that get another holder: by fork, by a program that is started, by a message. From then
-// on such a socket is the kernel's alone.
+// on such a socket is the kernel's alone, but for one without a ring that fork() shared, when all
+// but one of its holders are gone (holders.h).
 #include <fcntl.h>
 #include <pthread.h>
 #include <sched.h>
@@ -15,6 +16,7 @@
 #include <cstdlib>
 
 #include "sockets/granted/granted.h"
+#include "sockets/granted/holders.h"
 #include "sockets/granted/number_states.h"
 #include "sockets/granted/spiller.h"
 #include "sockets/passed_numbers.h"
@@ -26,27 +28,69 @@ bool inherits(int fd) { return (real().fcntl(fd, F_GETFD) & FD_CLOEXEC) == 0; }
 
 How inherited(int fd) { return inherits(fd) ? How::kStays : How::kGone; }
 
-How by_exec(int fd) { return inherits(fd) ? How::kStays : How::kCloses; }
+// An exec that fails closes nothing.
+How by_exec(int fd) {
+  Number* number = numbers::find(fd);
+  if (number != nullptr) holders::add_unknown(*number);
+  return inherits(fd) ? How::kStays : How::kCloses;
+}
 
 // A program is about to be started, in this process or in a child that shares its memory.
 void before_start() { leave_range(0, ~0U, inherited); }
 
+bool has_lane(const Number& number) { return number.lane.load() != nullptr; }
+
+How if_with_lane(int fd) {
+  const Number* number = numbers::find(fd);
+  return number != nullptr && has_lane(*number) ? How::kStays : How::kGone;
+}
+
+How if_not_counted(int fd) {
+  const Number* number = numbers::find(fd);
+  const bool left = number != nullptr && !has_lane(*number) && !holders::counted(*number);
+  return left ? How::kStays : How::kGone;
+}
+
+// With no lane to be made meanwhile.
+void share_numbers() {
+  for (int fd = 0; fd < numbers::end(); ++fd) {
+    Number* number = numbers::find(fd);
+    if (number == nullptr || number->calls.load() == kKernels || has_lane(*number)) continue;
+    if (!holders::share(*number)) leave_to_kernel(fd, Why::kShared);
+  }
+}
+
+// A number with a lane is the kernel's from now on: both ends would have to make another. Other
+// threads may make numbers until the fork, and lanes until there is the lock; one that is at it all
+// the time is not waited for.
+void before_fork() {
+  for (int tries = 0; tries < 100; ++tries) {
+    leave_range(0, ~0U, if_with_lane);
+    lanes::before_fork();
+    if (!numbers::any_lane()) return share_numbers();
+    lanes::after_fork();
+  }
+  lanes::before_fork();
+}
+
+// The child has the numbers that were made meanwhile, too.
+void after_fork() {
+  numbers::note_fork();
+  leave_range(0, ~0U, if_not_counted);
+  lanes::after_fork();
+}
+
 __attribute__((constructor)) void begin() {
   static_cast<void>(real());
   own_memory();
-  pthread_atfork(
-      [] {
-        leave_range(0, ~0U, stays);
-        lanes::before_fork();
-      },
-      lanes::after_fork,
-      [] {
-        own_memory();
-        numbers::in_child();
-        lanes::in_child();
-        states::in_child();
-        spiller::in_child();
-      });
+  pthread_atfork(before_fork, after_fork, [] {
+    own_memory();
+    numbers::in_child();
+    holders::in_child();
+    lanes::in_child();
+    states::in_child();
+    spiller::in_child();
+  });
 }
 
 // Octets that lie in rings go to TCP before the process is gone.

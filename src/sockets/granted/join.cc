@@ -11,6 +11,7 @@
 #include <new>
 
 #include "os/signals_blocked.h"
+#include "sockets/granted/holders.h"
 #include "sockets/granted/lane_end.h"
 #include "sockets/granted/number_states.h"
 #include "sockets/granted/tcp_counts.h"
@@ -165,7 +166,21 @@ void join_out(Lane& lane, int fd, const Number& number, Call own) {
 
 }  // namespace
 
+namespace {
+
+// Another process has the socket. It is asked again after as many calls.
+void put_off(int fd, Number& number) {
+  std::uint32_t calls = busy_calls() + 1;
+  number.calls.compare_exchange_strong(calls, 1);
+  if (NumberState::of(number.state.load()).why != Why::kShared) {
+    states::tell(fd, number, Why::kShared);
+  }
+}
+
+}  // namespace
+
 void begin(int fd, Number& number) {
+  if (!holders::sole(number)) return put_off(fd, number);
   Key key;
   unsigned end = 0;
   std::uint64_t cookie = 0;
@@ -178,21 +193,22 @@ void begin(int fd, Number& number) {
   if (rule_says_tcp(fd, number)) return states::tell(fd, number, Why::kRule);
   if (!options_allow(fd)) return states::tell(fd, number, Why::kOption);
   if (!has_room_for_a_ring(fd)) return states::tell(fd, number, Why::kSendBuffer);
-  Lane* lane = lanes::make(fd, number);
+  const NewLane made = lanes::make(fd, number);
+  Lane* const lane = made.lane;
   if (lane == nullptr) return states::tell(fd, number, Why::kNoMemory);
+  const Use use(made);
   states::change(fd, number, Why::kLooking);
-  const Use use(*lane, Call::kVisits);
   lane->connection = {cookie, end, key};
   // Again, if another thread has changed it meanwhile.
   const auto asked = [fd] { return (real().fcntl(fd, F_GETFL) & O_NONBLOCK) != 0; };
   do {
     lane->nonblocking = asked();
   } while (lane->nonblocking.load() != asked());
-  // Another thread may have copied, closed or closed and made anew the number meanwhile. One that
-  // comes later finds the lane.
+  // Another thread may have copied, closed or closed and made anew the number meanwhile, or forked.
+  // One that comes later finds the lane.
   std::uint64_t now = 0;
   length = sizeof now;
-  if (number.calls.load() == kKernels ||
+  if (number.calls.load() == kKernels || !holders::sole(number) ||
       real().getsockopt(fd, SOL_SOCKET, SO_COOKIE, &now, &length) != 0 || now != cookie) {
     retire_stray(fd, number);
     return;

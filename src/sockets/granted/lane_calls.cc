@@ -224,13 +224,15 @@ ssize_t transmit(Lane& lane, int fd, const iovec* parts, std::size_t count, int 
   return -1;
 }
 
+bool may_send_by_ring(const Lane& lane, int fd) { return may_begin(lane, fd, lane.rings.out()); }
+
 void take_back_all(Lane& lane, int fd) {
   assert(lane.rings.attached());
   lane.out.on(JoinEvent::kForbidden);
   const std::int64_t end = os::monotonic_ns() + std::int64_t{kOwedMs} * 1'000'000;
   WritersLock& lock = lane.rings.lock();
   if (lock.held_by(this_thread())) return;  // a handler of the thread that is at it
-  while (!take_back_once(lane, fd) && os::monotonic_ns() < end) {
+  while (!take_back_once(lane, fd) && same_socket(lane, fd) && os::monotonic_ns() < end) {
     pollfd one{fd, POLLOUT, 0};
     const int found = real().poll(&one, 1, kOwedMs);
     if (found < 0 && errno == EINTR) continue;  // a signal: they are owed still

@@ -33,6 +33,12 @@ class AsAsked {
 [[nodiscard]] ssize_t transmit(Lane& lane, int fd, const iovec* parts, std::size_t count, int flags,
                                AsAsked as_asked);
 
+// As sendfile(2): `count` octets of the file `in`. A few go by the ring, like octets of memory.
+[[nodiscard]] ssize_t transmit_file(Lane& lane, int out, int in, off64_t* offset, std::size_t count,
+                                    AsAsked as_asked);
+// Whether a call that sends would do so by the ring now.
+[[nodiscard]] bool may_send_by_ring(const Lane& lane, int fd);
+
 // Octets that the peer is just taking back from the ring, as many as TCP has soon: a program that
 // was told of octets counts them, and takes 0 for the end.
 [[nodiscard]] std::uint64_t await_taken_back(const Lane& lane, int fd);

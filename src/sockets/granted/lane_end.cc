@@ -7,6 +7,7 @@
 #include <atomic>
 #include <cassert>
 
+#include "sockets/granted/holders.h"
 #include "sockets/granted/lane_calls.h"
 #include "sockets/granted/number_states.h"
 #include "sockets/granted/ring_lane.h"
@@ -59,8 +60,13 @@ void retire(int fd, Number& number, How how) {
   if (number.lane.load() != lane) return;
   // Before the look at its segment: who makes one looks at this behind it (join::go_on).
   if (!lane->live.exchange(false)) {  // another thread is at it
-    // ... for the socket that had the number before.
-    if (how == How::kGone) number.lane.compare_exchange_strong(lane, nullptr);
+    if (how != How::kGone) {
+      // Whatever this thread does next must not overtake what lies in the ring.
+      if (lane->rings.attached()) take_back_all(*lane, fd);
+    } else {
+      // ... for the socket that had the number before.
+      number.lane.compare_exchange_strong(lane, nullptr);
+    }
     return;
   }
   const Release release(number, *lane);
@@ -95,6 +101,14 @@ void note_leaving(int fd, Number& number, How how, Why why) {
   states::change(fd, number, Why::kUnseen);
 }
 
+void note_holders(Number& number, How how) {
+  switch (how) {
+    case How::kStays: return holders::add_unknown(number);
+    case How::kCloses: return holders::drop(number);
+    case How::kGone: return holders::forget(number);
+  }
+}
+
 void leave(int fd, How how, Why why) {
   Number* number = numbers::find(fd);
   if (number == nullptr || nothing_to_leave(*number)) return;
@@ -102,6 +116,7 @@ void leave(int fd, How how, Why why) {
   // Before the look at `lane`: who makes one looks at this behind it.
   number->calls.store(kKernels);
   if (number->lane.load() != nullptr) retire(fd, *number, how);
+  if (holders::counted(*number)) note_holders(*number, how);
 }
 
 }  // namespace

@@ -20,6 +20,7 @@ namespace {
 
 constinit FdTable<Number> g_numbers;
 std::atomic<bool> g_stopped{false};
+std::atomic<std::uint32_t> g_forks{0};
 
 }  // namespace
 
@@ -27,7 +28,10 @@ Number* find(int fd) { return g_numbers.find(fd); }
 
 void stop() { g_stopped = true; }
 
-void note_fresh(int fd) {
+std::uint32_t forks() { return g_forks.load(); }
+void note_fork() { g_forks.fetch_add(1); }
+
+void note_fresh(int fd, std::uint32_t forks) {
   if (g_stopped.load(std::memory_order_relaxed)) return;
   Number* number = g_numbers.make(fd);
   if (number == nullptr) return;
@@ -36,7 +40,9 @@ void note_fresh(int fd) {
     number->watch = {};
     number->asks = false;
   }
-  number->calls.store(1, std::memory_order_release);
+  number->calls.store(1);
+  // Before its look at the numbers the thread that forks counts this.
+  if (g_forks.load() != forks) number->calls.store(kKernels);
 }
 
 void note_instance(int fd) {
@@ -50,9 +56,23 @@ void note_instance(int fd) {
 
 int end() { return g_numbers.end(); }
 
+bool any_lane() {
+  for (int i = 0; i < end(); ++i) {
+    if (const Number* number = find(i); number != nullptr && number->lane.load() != nullptr) {
+      return true;
+    }
+  }
+  return false;
+}
+
 void in_child() {
   for (int i = 0; i < end(); ++i) {
-    if (Number* number = find(i); number != nullptr) number->lane = nullptr;
+    Number* number = find(i);
+    if (number == nullptr) continue;
+    const bool counted = number->holders.load() != nullptr;
+    number->calls = counted && number->calls.load() != kKernels ? 1 : kKernels;
+    number->lane = nullptr;
+    number->running = 0;
   }
 }
 

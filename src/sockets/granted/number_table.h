@@ -50,8 +50,12 @@ struct Watch {
   bool lost = false;  // there are or were several
 };
 
+// How many processes have a socket, in memory that they share (holders.h).
+using HolderCount = std::atomic<std::uint32_t>;
+
 struct Number {
   std::atomic<Lane*> lane;
+  std::atomic<HolderCount*> holders;   // null: this process alone, as far as calls were seen
   std::atomic<std::uint32_t> calls;    // kKernels, or 1 and the calls that were seen to move data
   std::atomic<std::uint32_t> running;  // such calls under way that found no lane
   std::atomic<std::uint64_t> state;    // NumberState::word()
@@ -64,12 +68,18 @@ namespace numbers {
 
 // Null: beyond the table, or nothing was ever noted of it or its neighbors.
 [[nodiscard]] Number* find(int fd);
-// A new TCP socket of this process has the number `fd`.
-void note_fresh(int fd);
+// How many times this process has forked.
+[[nodiscard]] std::uint32_t forks();
+void note_fork();
+// A new TCP socket of this process has the number `fd`, which the kernel gave behind a look at
+// forks(). A child that was made since then may have it, too: then it is not noted.
+void note_fresh(int fd, std::uint32_t forks);
 // A new epoll instance has the number `fd`: it watches nothing. One that was closed had it,
 // perhaps.
 void note_instance(int fd);
-// In a child after fork: no number has a lane, though a thread of the parent was retiring some.
+[[nodiscard]] bool any_lane();
+// In a child after fork: none has a lane, though a thread of the parent was retiring some. Those
+// whose holders are counted begin again, all others are the kernel's alone.
 void in_child();
 // From now on no number is noted as fresh.
 void stop();

@@ -1,5 +1,8 @@
 #include "sockets/granted/ring_lane.h"
 
+#include <pthread.h>
+#include <signal.h>
+
 #include <cassert>
 #include <new>
 
@@ -11,6 +14,7 @@ namespace {
 os::SpinLock g_lock;  // of the list of free lanes, with signals blocked
 Lane* g_free WEFT_GUARDED_BY(g_lock) = nullptr;
 std::atomic<Lane*> g_first{nullptr};
+sigset_t g_before_fork WEFT_GUARDED_BY(g_lock);  // what the thread that forks blocked
 
 // No number means it, and no call knows it.
 void set_free(Lane& lane) WEFT_REQUIRES(g_lock) {
@@ -95,30 +99,45 @@ Use::~Use() {
 
 namespace lanes {
 
-Lane* make(int fd, Number& number) {
+NewLane make(int fd, Number& number) {
   const os::SignalsBlocked blocked;
   const os::SpinGuard guard(g_lock);
   Lane* lane = take_free();
-  if (lane == nullptr) return nullptr;
+  if (lane == nullptr) return {};
   if (!lane->rings.map_own()) {
     lane->next_free = g_free;
     g_free = lane;
-    return nullptr;
+    return {};
   }
   begin_again(*lane, fd, number);
+  lane->calls.enter(Call::kVisits);
   Lane* before = nullptr;
-  if (number.lane.compare_exchange_strong(before, lane)) return lane;
+  if (number.lane.compare_exchange_strong(before, lane)) return {lane};
   lane->live = false;
+  lane->calls.leave(Call::kVisits);
   set_free(*lane);
-  return nullptr;
+  return {};
 }
 
 Lane* first() { return g_first.load(); }
 
 // One call locks, the other unlocks.
-void before_fork() WEFT_NOT_ANALYZED { g_lock.lock(); }
-void after_fork() WEFT_NOT_ANALYZED { g_lock.unlock(); }
-void in_child() { new (&g_lock) os::SpinLock(); }
+void before_fork() WEFT_NOT_ANALYZED {
+  const sigset_t before = os::block_signals();
+  g_lock.lock();
+  g_before_fork = before;
+}
+
+void after_fork() WEFT_NOT_ANALYZED {
+  const sigset_t before = g_before_fork;
+  g_lock.unlock();
+  pthread_sigmask(SIG_SETMASK, &before, nullptr);
+}
+
+void in_child() WEFT_NOT_ANALYZED {
+  new (&g_lock) os::SpinLock();
+  pthread_sigmask(SIG_SETMASK, &g_before_fork, nullptr);
+}
 
 }  // namespace lanes
 }  // namespace weft::sockets::granted

@@ -67,12 +67,20 @@ struct Lane {
   Lane* next_free = nullptr;  // with the lock of ring_lane.cc
 };
 
+// A new lane, counted as known by a visit of its maker: another thread may close the number at
+// once, and the lane would be a third connection's before the maker has written to it.
+struct NewLane {
+  Lane* lane = nullptr;
+};
+
 // Counts a call on a number while it lives; lane() is the number's lane, if it has one.
 class Use {
  public:
   Use(Number& number, Call call) noexcept;
   // A call by the spiller, or by another thread that has the lane already.
   Use(Lane& lane, Call call) noexcept;
+  // The visit that lanes::make() has begun.
+  explicit Use(const NewLane& made) noexcept : lane_(made.lane), call_(Call::kVisits) {}
   ~Use();
   Use(const Use&) = delete;
   Use& operator=(const Use&) = delete;
@@ -97,11 +105,11 @@ bool with_lane(int fd, Visit visit) {
 
 namespace lanes {
 
-// A lane for this number, which has none. Null: no memory.
-[[nodiscard]] Lane* make(int fd, Number& number);
+// A lane for this number, which has none: for a Use. Null: no memory, or it has one by now.
+[[nodiscard]] NewLane make(int fd, Number& number);
 // All lanes that were ever made.
 [[nodiscard]] Lane* first();
-// Around fork().
+// Around fork(): no lane is made in between, and no signal comes, whose handler might make one.
 void before_fork();
 void after_fork();
 void in_child();

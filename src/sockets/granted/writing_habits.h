@@ -42,8 +42,7 @@ class WritingHabits {
   // The spiller's tick has found this in kTake, and octets in the ring if `holds`. Whether they lay
   // there at its last tick, and the reader has not moved since. For the spiller's thread alone.
   [[nodiscard]] bool rests(std::uint64_t take, bool holds) {
-    const std::uint64_t before = take_seen_;
-    take_seen_ = holds ? take : kTaken;
+    const std::uint64_t before = take_seen_.exchange(holds ? take : kTaken);
     return holds && before == take;
   }
 
@@ -53,7 +52,7 @@ class WritingHabits {
   InVain drains_;       // such waits that ended with octets in TCP
   std::atomic<std::int64_t> ban_until_{0};
   std::atomic<std::int64_t> ban_ns_{0};
-  std::uint64_t take_seen_ = 0;
+  std::atomic<std::uint64_t> take_seen_{0};
 };
 
 }  // namespace weft::sockets::granted
