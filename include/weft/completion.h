@@ -20,7 +20,8 @@ class CompletionChannel {
   virtual ~CompletionChannel() = default;
 
   // Readable (POLLIN, level) while an event waits. Owned by the channel; the caller may set
-  // O_NONBLOCK on it, which wait(nullopt) then honors, and may put it into poll or epoll.
+  // O_NONBLOCK on it, which wait(nullopt) then honors, and may put it into poll or epoll. Set
+  // behind a wait that slept, the first one without an event takes 10 ms to see it.
   [[nodiscard]] virtual int fd() const = 0;
 
   // Takes the oldest event; sleeps up to `timeout` for one (nullopt: as the fd's O_NONBLOCK flag

@@ -204,7 +204,7 @@ void Shard::kick_or_wake() {
 // --- a run ---
 
 Ran Shard::run(Look look) WEFT_NOT_ANALYZED {
-  const bool may_fail = look == Look::kPoll || look == Look::kGlance;
+  const bool may_fail = look != Look::kAll && look != Look::kSettle;
   const bool entered = may_fail ? lock_.try_enter() : lock_.enter_or_kick();
   if (!entered) return {.busy = true};
   Ran ran;
@@ -266,7 +266,7 @@ bool Shard::pass(Look look, bool kicked) {
 
 bool Shard::look_is_due(Look look, bool kicked, bool patient) {
   if (kicked || look == Look::kAll) return true;
-  if (look == Look::kSettle) return false;
+  if (look == Look::kSettle || look == Look::kListed) return false;
   if (!patient || attended_.blocked.load(std::memory_order_relaxed) != 0) return true;
   const std::uint32_t attended = attended_.all.load(std::memory_order_relaxed);
   if (lanes() <= attended) return false;

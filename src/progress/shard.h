@@ -36,6 +36,7 @@ class LaneOwner;
 enum class Look : std::uint8_t {
   kPoll,    // the caller looks again soon: active lanes stay in the list, epoll now and then
   kGlance,  // the same, and the caller has more to take: a lane that only sends waits
+  kListed,  // the same as kPoll without epoll: the caller sleeps next, and epoll ends that
   kAll,     // asks epoll; then lanes with nothing to do are asleep
   kSettle,  // the same without epoll: before a sleep, which ends when epoll reports something
 };

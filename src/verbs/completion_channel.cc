@@ -30,6 +30,10 @@ thread_local CompletionChannelImpl* t_waits_on = nullptr;
 thread_local std::uint64_t t_drives = 0;
 
 std::atomic<std::uint64_t> g_channels{0};
+
+// A descriptor that blocked once is taken to block for as long as a wait has lasted this long: to
+// ask at each wait is one system call more for each message.
+constexpr Duration kUnasked{10'000'000};
 }  // namespace
 
 // While a thread runs the shards in wait(), an event that it queues itself is for itself: it takes
@@ -212,12 +216,11 @@ Result<CompletionQueue*> CompletionChannelImpl::wait(
     std::optional<std::chrono::nanoseconds> timeout) {
   if (!device_->usable()) return fail(Error::kBadState);
   if (ChannelMember* cq = take()) return cq;
-  Instant until = Instant::never();
-  if (timeout) {
-    until = os::now() + *timeout;
-  } else if ((fcntl(fd(), F_GETFL) & O_NONBLOCK) != 0) {
+  Limit limit{timeout ? os::now() + *timeout : Instant::never(), false};
+  if (!timeout && !blocks_.load(std::memory_order_relaxed)) {
     // The caller empties the channel before it sleeps in poll(2): the lanes stay where they are.
-    return fail(Error::kTimedOut);
+    if (!ask_whether_it_blocks()) return fail(Error::kTimedOut);
+    limit.blocks = true;
   }
   // So does one that waits for no time. Lanes that callers keep get a look.
   if (timeout && timeout->count() <= 0) {
@@ -228,12 +231,18 @@ Result<CompletionQueue*> CompletionChannelImpl::wait(
     if (ChannelMember* cq = take()) return cq;
     return fail(Error::kTimedOut);
   }
-  if (!callers_drive()) return wait_for_others(until);
+  if (!callers_drive()) return wait_for_others(limit);
   const Counted counted(sleepers_);
   waits_.store(true, std::memory_order_relaxed);
   const TakingTurn turn(*this);
-  if (ChannelMember* cq = spin(until)) return cq;
-  return drive_and_sleep(until);
+  if (ChannelMember* cq = spin(limit.until)) return cq;
+  return drive_and_sleep(limit);
+}
+
+bool CompletionChannelImpl::ask_whether_it_blocks() {
+  const bool blocks = (fcntl(fd(), F_GETFL) & O_NONBLOCK) == 0;
+  blocks_.store(blocks, std::memory_order_relaxed);
+  return blocks;
 }
 
 bool CompletionChannelImpl::callers_drive() const {
@@ -241,11 +250,11 @@ bool CompletionChannelImpl::callers_drive() const {
 }
 
 // Another thread may have been quicker to take the event.
-Result<CompletionQueue*> CompletionChannelImpl::wait_for_others(Instant until) {
+Result<CompletionQueue*> CompletionChannelImpl::wait_for_others(Limit limit) {
   while (true) {
-    if (const Status woken = sleep(until, {}); !woken) return fail(woken.error());
+    if (const Status woken = sleep(limit, {}); !woken) return fail(woken.error());
     if (ChannelMember* cq = take()) return cq;
-    if (!until.is_never() && os::now() >= until) return fail(Error::kTimedOut);
+    if (!limit.until.is_never() && os::now() >= limit.until) return fail(Error::kTimedOut);
   }
 }
 
@@ -273,7 +282,7 @@ void CompletionChannelImpl::wake(const Shards& shards) {
 // Before each sleep every shard is asked to settle: what it knows of is done, so that all that
 // comes later is reported by its epoll. One that another thread runs just now has been told of the
 // sleeper, and is settled, or reports that it is not, when that thread leaves it.
-Result<CompletionQueue*> CompletionChannelImpl::drive_and_sleep(Instant until) {
+Result<CompletionQueue*> CompletionChannelImpl::drive_and_sleep(Limit limit) {
   while (true) {
     const auto shards = this->shards();
     const Asleep asleep(*shards);
@@ -282,14 +291,16 @@ Result<CompletionQueue*> CompletionChannelImpl::drive_and_sleep(Instant until) {
     ChannelMember* cq = take();
     std::optional<Error> why;
     if (cq == nullptr && !more) {
-      if (const Status woken = sleep(until, *shards); !woken) why = woken.error();
+      if (const Status woken = sleep(limit, *shards); !woken) why = woken.error();
       cq = take();
+      sleeps_next_.store(true, std::memory_order_relaxed);
     }
     // Another thread may sleep on over what this one leaves.
     if (more && cq != nullptr) wake(*shards);
     if (cq != nullptr) return cq;
     if (why) return fail(*why);
-    if (more && !until.is_never() && os::now() >= until) return fail(Error::kTimedOut);
+    const bool over = !limit.until.is_never() && os::now() >= limit.until;
+    if (more && over) return fail(Error::kTimedOut);
   }
 }
 
@@ -339,9 +350,10 @@ void CompletionChannelImpl::leave_sleep() {
 }
 
 // Consumes nothing; then runs the shards that report something.
-Status CompletionChannelImpl::sleep(Instant until, const Shards& shards) {
-  Duration limit{-1};
-  if (!until.is_never()) limit = std::max(until - os::now(), Duration{0});
+Status CompletionChannelImpl::sleep(Limit& limit, const Shards& shards) {
+  const bool for_ever = limit.until.is_never();
+  Duration most = limit.blocks ? Duration{-1} : kUnasked;
+  if (!for_ever) most = std::max(limit.until - os::now(), Duration{0});
   std::array<pollfd, 8> few;
   std::vector<pollfd> many;
   if (shards.size() >= few.size()) many.resize(shards.size() + 1);
@@ -350,8 +362,11 @@ Status CompletionChannelImpl::sleep(Instant until, const Shards& shards) {
   assert(all.size() == shards.size() + 1);
   all.front() = {events_->fd(), POLLIN, 0};
   for (std::size_t i = 0; i < shards.size(); ++i) all[i + 1] = {shards[i]->epoll(), POLLIN, 0};
-  const int n = os::poll_sleep(all, limit);
-  if (n == 0) return fail(Error::kTimedOut);
+  const int n = os::poll_sleep(all, most);
+  if (n == 0) {
+    limit.blocks = for_ever && ask_whether_it_blocks();
+    if (!limit.blocks) return fail(Error::kTimedOut);
+  }
   if (n < 0) return fail(errno == EINTR ? Error::kAborted : system_error(errno));
   for (std::size_t i = 0; i < shards.size(); ++i) {
     if (all[i + 1].revents != 0) shards[i]->run_for_others();

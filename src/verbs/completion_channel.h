@@ -67,6 +67,14 @@ class CompletionChannelImpl final : public CompletionChannel {
   void add_shard(const std::shared_ptr<progress::Shard>& shard);
   void remove_shard(progress::Shard* shard) noexcept;
 
+  // Once behind each sleep in wait(). True: a program that arms and polls once more will sleep here
+  // again, and what has come until then ends that sleep. Should it sleep elsewhere, it hears of
+  // that as of what comes behind its poll.
+  [[nodiscard]] bool take_sleeps_next() noexcept {
+    return sleeps_next_.load(std::memory_order_relaxed) &&
+           sleeps_next_.exchange(false, std::memory_order_relaxed);
+  }
+
   // A thread sleeps in wait(), or is expected to do so next because that is how this program
   // sleeps: lanes stay with it between two waits. Should it sleep in poll(2) after all, the
   // background finds out in a while, see ShardOwner.
@@ -80,16 +88,22 @@ class CompletionChannelImpl final : public CompletionChannel {
   class TakingTurn;
   class Counted;
   class Asleep;
+  // How long a thread sleeps.
+  struct Limit {
+    Instant until;
+    bool blocks;  // the descriptor did when this thread asked; else it is asked in a while
+  };
   [[nodiscard]] ChannelMember* take();
   // Each once, in the order of their addresses.
   using Shards = std::vector<std::shared_ptr<progress::Shard>>;
   [[nodiscard]] std::shared_ptr<const Shards> shards() const;
   void remove_shards(std::span<progress::Shard* const> gone) noexcept WEFT_REQUIRES(mutex_);
   void watch_locked(int fd) const WEFT_REQUIRES(mutex_);
-  [[nodiscard]] Result<CompletionQueue*> wait_for_others(Instant until);
+  [[nodiscard]] bool ask_whether_it_blocks();
+  [[nodiscard]] Result<CompletionQueue*> wait_for_others(Limit limit);
   [[nodiscard]] ChannelMember* spin(Instant until);
-  [[nodiscard]] Result<CompletionQueue*> drive_and_sleep(Instant until);
-  [[nodiscard]] Status sleep(Instant until, const Shards& shards);
+  [[nodiscard]] Result<CompletionQueue*> drive_and_sleep(Limit limit);
+  [[nodiscard]] Status sleep(Limit& limit, const Shards& shards);
   static void wake(const Shards& shards);
   [[nodiscard]] bool callers_drive() const;
   void leave_sleep();
@@ -99,6 +113,8 @@ class CompletionChannelImpl final : public CompletionChannel {
   const std::unique_ptr<os::SignalQueue<ChannelMember*>> events_;
   std::atomic<std::uint32_t> sleepers_{0};
   std::atomic<bool> waits_{false};
+  std::atomic<bool> sleeps_next_{false};
+  std::atomic<bool> blocks_{false};  // the descriptor did, when it was asked last
   // Between begin_sleep() and end_sleep(): the shards that know of the sleeper. His.
   std::shared_ptr<const Shards> slept_on_;
   const std::uint64_t number_;  // of all channels of the process; from 1

@@ -107,13 +107,17 @@ std::size_t CompletionQueueImpl::poll(std::span<WorkCompletion> out) {
   // together.
   const bool dry = taken < out.size();
   if (taken != 0 && !(dry && posts_wait()) && polls % kFullPollsToDrive != 0) return taken;
+  // Whoever has armed this queue and slept on its channel polls once more and sleeps there again.
+  const bool sleeps_next = taken == 0 && callers_look && armed() && channel_->take_sleeps_next();
   if (callers_look) {
-    const auto look = dry ? progress::Look::kPoll : progress::Look::kGlance;
+    auto look = dry ? progress::Look::kPoll : progress::Look::kGlance;
+    if (sleeps_next) look = progress::Look::kListed;
     for (progress::Shard* shard : shards) (void)shard->poll(look);
     taken += take(out.subspan(taken));
   }
   if (taken == 0) {
     empty_polls_.store(empty_polls_.load(std::memory_order_relaxed) + 1, std::memory_order_relaxed);
+    if (sleeps_next) return 0;
     for (progress::Shard* shard : shards) shard->owner().note_vain_poll();
     progress::give_way(*device_, shards);
     // It may have run them once more: whoever armed this queue and sleeps next is not told of what

@@ -77,6 +77,34 @@ TEST(CompletionChannel, WaitTimesOutAndHonorsNonBlocking) {
   EXPECT_EQ(pair.a.channel->wait(std::nullopt).error(), Error::kTimedOut);
 }
 
+// Whether the descriptor blocks is not asked at each wait.
+TEST(CompletionChannel, ThatIsMadeNonBlockingBehindAWaitThatSleptBlocksNobody) {
+  constexpr std::uint64_t kRounds = 10;
+  for (const ProgressMode mode : {ProgressMode::kAuto, ProgressMode::kThread}) {
+    Config config = plain_config();
+    config.progress = mode;
+    Pair pair(config, {}, with_channel());
+    post_empty_recvs(*pair.b.qp, 1, kRounds);
+    const int fd = pair.b.channel->fd();
+    const int blocking = ::fcntl(fd, F_GETFL);
+    for (std::uint64_t id = 1; id <= kRounds; ++id) {
+      must(pair.b.recv_cq->arm(CompletionQueue::Arm::kNext), "arm");
+      std::thread peer([&] { post(*pair.a.qp, wr_send(id)); });
+      EXPECT_TRUE(pair.b.channel->wait(std::nullopt));
+      peer.join();
+      pair.b.recv_cq->ack_events(1);
+      (void)take(*pair.b.recv_cq);
+      ASSERT_EQ(::fcntl(fd, F_SETFL, blocking | O_NONBLOCK), 0);
+      for (int times = 0; times < 2; ++times) {
+        const auto none = pair.b.channel->wait(std::nullopt);
+        ASSERT_FALSE(none);
+        EXPECT_EQ(none.error(), Error::kTimedOut);
+      }
+      ASSERT_EQ(::fcntl(fd, F_SETFL, blocking), 0);
+    }
+  }
+}
+
 TEST(CompletionChannel, OneArmGivesOneEvent) {
   Pair pair(plain_config(), {}, with_channel());
   post_empty_recvs(*pair.b.qp, 1, 10);
