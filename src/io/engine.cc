@@ -35,6 +35,11 @@ Status Engine::modify(int fd, std::uint32_t events) {
   return core_->modify(fd, events);
 }
 
+Status Engine::give(int fd, std::weak_ptr<Handler> handler) {
+  if (core_->forked()) return fail(Error::kBadState);
+  return core_->give(fd, std::move(handler));
+}
+
 void Engine::remove(int fd) {
   if (!core_->forked()) core_->forget(fd, true);
 }

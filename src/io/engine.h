@@ -49,6 +49,9 @@ class Engine {
   [[nodiscard]] Status add(int fd, std::uint32_t events, std::weak_ptr<Handler> handler);
   // Changes the events; with EPOLLET this also re-arms them.   kNotFound, kBadState, kSystem
   Status modify(int fd, std::uint32_t events);
+  // The callbacks for `fd` go to another handler from now on. No system call.   kNotFound,
+  // kBadState
+  Status give(int fd, std::weak_ptr<Handler> handler);
   // No callback for `fd` starts any more, and no callback is running when this returns, unless it
   // is called on the engine's thread. Unknown descriptors are ignored. Comes before close(fd).
   // REQUIRES: the caller holds no lock that the handler's callbacks take.

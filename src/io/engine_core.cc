@@ -128,6 +128,19 @@ Status EngineCore::modify(int fd, std::uint32_t events) {
   return {};
 }
 
+Status EngineCore::give(int fd, std::weak_ptr<Handler> handler) {
+  const void* const whom = handler.lock().get();
+  if (whom == nullptr) return fail(Error::kBadState);
+  const os::MutexLock lock(mutex_);
+  const auto index = static_cast<std::size_t>(fd);
+  if (fd < 0 || index >= fds_.size() || fds_[index].whom == nullptr) {
+    return fail(Error::kNotFound);
+  }
+  fds_[index].handler = std::move(handler);
+  fds_[index].whom = whom;
+  return {};
+}
+
 void EngineCore::forget(int fd, bool wait) {
   const os::MutexLock lock(mutex_);
   const auto index = static_cast<std::size_t>(fd);

@@ -26,6 +26,7 @@ class EngineCore : public std::enable_shared_from_this<EngineCore> {
 
   [[nodiscard]] Status add(int fd, std::uint32_t events, std::weak_ptr<Handler> handler);
   [[nodiscard]] Status modify(int fd, std::uint32_t events);
+  [[nodiscard]] Status give(int fd, std::weak_ptr<Handler> handler);
   void forget(int fd, bool wait);
   [[nodiscard]] TimerId schedule(Instant when, std::weak_ptr<Handler> handler);
   void cancel(TimerId id, bool wait);

@@ -73,6 +73,7 @@ class PathTransport final : public Transport {
   void shutdown_send() noexcept override;
   void close(bool reset) noexcept override;
   [[nodiscard]] PeerLiveness liveness() const override;
+  void keep_alive(Duration limit) override { tcp_.keep_alive(limit); }
   [[nodiscard]] std::uint64_t unacknowledged() const override;
   [[nodiscard]] const char* path() const noexcept override;
   [[nodiscard]] bool may_have_room() const noexcept override;

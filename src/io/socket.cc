@@ -61,7 +61,9 @@ Probes probes_of(Duration limit) {
   return {std::max(1, total_s / 2), std::max(1, total_s / 8)};
 }
 
-void set_keepalive(int fd, Duration limit) {
+}  // namespace
+
+void keep_alive(int fd, Duration limit) {
   if (limit.count() <= 0) return;
   const Probes probes = probes_of(limit);
   set_int(fd, SOL_SOCKET, SO_KEEPALIVE, 1);
@@ -69,8 +71,6 @@ void set_keepalive(int fd, Duration limit) {
   set_int(fd, IPPROTO_TCP, TCP_KEEPINTVL, probes.interval_s);
   set_int(fd, IPPROTO_TCP, TCP_KEEPCNT, kKeepaliveProbes);
 }
-
-}  // namespace
 
 Error error_from_errno(int error) noexcept {
   switch (error) {
@@ -213,6 +213,7 @@ Status prepare_adopted(int fd) {
 }
 
 void tune_before_connect(int fd, const Config& config) {
+  set_int(fd, IPPROTO_TCP, TCP_NODELAY, 1);
   if (config.socket_buffer_bytes == 0) return;
   const int bytes =
       static_cast<int>(std::min<std::uint32_t>(config.socket_buffer_bytes, 1U << 30U));
@@ -233,7 +234,7 @@ std::string_view tune_connected(int fd, const Config& config, bool loopback) {
 
 void tune_listening(int fd, const Config& config) {
   set_int(fd, IPPROTO_TCP, TCP_NODELAY, 1);
-  set_keepalive(fd, config.keepalive);
+  keep_alive(fd, config.keepalive);
 }
 
 std::string_view tune_accepted(int fd, const Config& config, bool loopback) {

@@ -59,7 +59,7 @@ namespace weft::io {
 //   kInvalidArgument   not a TCP socket
 [[nodiscard]] Status prepare_adopted(int fd);
 
-// Options that must be there before the handshake (buffers decide the window scale).
+// Options that must be there before the handshake (buffers decide the window scale), and no delay.
 void tune_before_connect(int fd, const Config& config);
 // IP_TOS or IPV6_TCLASS, by what the socket is. A refusal by the kernel is no error.
 void set_traffic_class(int fd, std::uint8_t value);
@@ -70,6 +70,9 @@ std::string_view tune_connected(int fd, const Config& config, bool loopback);
 // and what depends on the path.
 void tune_listening(int fd, const Config& config);
 std::string_view tune_accepted(int fd, const Config& config, bool loopback);
+// Keepalive probes, for a peer that may be silent for `limit`; 0: none. Four system calls, which a
+// connection that is over soon need not make.
+void keep_alive(int fd, Duration limit);
 // How long a peer with keepalive probes of this limit may be silent: the limit, or what one probe
 // takes where the limit is shorter.
 [[nodiscard]] Duration keepalive_limit(Duration limit);

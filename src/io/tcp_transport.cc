@@ -101,6 +101,8 @@ PeerLiveness TcpTransport::liveness() const {
   return out;
 }
 
+void TcpTransport::keep_alive(Duration limit) { io::keep_alive(socket_.get(), limit); }
+
 std::uint64_t TcpTransport::unacknowledged() const { return io::unacknowledged(socket_.get()); }
 
 }  // namespace weft::io

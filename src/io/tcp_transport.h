@@ -21,6 +21,7 @@ class TcpTransport final : public Transport {
   void shutdown_send() noexcept override;
   void close(bool reset) noexcept override;
   [[nodiscard]] PeerLiveness liveness() const override;
+  void keep_alive(Duration limit) override;
   [[nodiscard]] std::uint64_t unacknowledged() const override;
   [[nodiscard]] const char* path() const noexcept override { return "tcp"; }
 

@@ -102,6 +102,8 @@ class Transport {
   virtual void close(bool reset) noexcept = 0;
 
   [[nodiscard]] virtual PeerLiveness liveness() const = 0;
+  // The peer's host is probed while it is silent, so that liveness() shows whether it is there.
+  virtual void keep_alive(Duration /*limit*/) {}
   // Octets taken and not yet acknowledged by the peer's host. Cheaper than liveness().
   [[nodiscard]] virtual std::uint64_t unacknowledged() const = 0;
   // The transport itself, if it can move from TCP to a ring and back. Null: it stays what it is.

@@ -55,7 +55,7 @@ Status Lane::open(std::unique_ptr<io::Transport> transport, std::unique_ptr<trac
   rx_ = {};
   looks_.told = false;
   stalled_.note(false);
-  peer_.busy_since = Instant::never();
+  peer_ = {};
   ack_.clear();
   stream_.begin(params, owner_, host_.stags(), sq_);
   path_.reset();
@@ -327,6 +327,8 @@ void Lane::on_timer(io::TimerId id) {
 void Lane::check_peer(Instant now) {
   take();  // whoever holds the lane may be a caller that only looks, again and again
   if (live() && stream_->state() == proto::StreamState::kRts) {
+    // At the first look, an eighth of the limit later at most: others are over by then.
+    if (!std::exchange(peer_.probed, true)) transport_->keep_alive(settings_.keepalive);
     const io::PeerLiveness peer = transport_->liveness();
     const char* why = nullptr;
     if (peer.unacknowledged == 0 || peer.acknowledged != peer_.acknowledged) {

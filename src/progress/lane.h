@@ -293,6 +293,7 @@ class Lane final : public io::Handler {
   Timers timers_;
   // Liveness of the peer's host, by the sweep.
   struct PeerSeen {
+    bool probed = false;
     std::uint64_t acknowledged = 0;
     Instant busy_since = Instant::never();
   };

@@ -70,8 +70,8 @@ void Session::sent(std::size_t n) {
 std::size_t Session::wanted() const noexcept {
   if (state_ == SessionState::kRequested) return 1;
   if (state_ != SessionState::kFrames || startup_ == nullptr) return 0;
-  const std::size_t missing = startup_->missing();
-  return initiator_ || missing == 0 ? missing : missing + 1;
+  if (startup_->missing() == 0) return 0;
+  return initiator_ ? startup_->missing_with_words() : startup_->room() + 1;
 }
 
 void Session::arrived(std::span<const std::uint8_t> octets) {

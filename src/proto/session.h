@@ -97,8 +97,8 @@ class Session {
   [[nodiscard]] std::span<const std::uint8_t> to_send() const noexcept;
   void sent(std::size_t n);  // so many of them were taken
   // Octets to read at once, at most; 0: none may be read now. An initiator reads not an octet more
-  // than the Reply: what follows belongs to the stream. A responder reads on while the application
-  // decides: anything behind the Request is a violation.
+  // than a Reply that it can go on with: what follows belongs to the stream. A responder reads all
+  // there is, also while the application decides: anything behind the Request is a violation.
   [[nodiscard]] std::size_t wanted() const noexcept;
   void arrived(std::span<const std::uint8_t> octets);
   void peer_closed();  // FIN

@@ -111,6 +111,11 @@ std::size_t Startup::missing() const noexcept {
   return mpa_frame_missing({in_.data(), in_size_}, expected()).value_or(0);
 }
 
+std::size_t Startup::missing_with_words() const noexcept {
+  const bool due = own_.revision == kEnhancedRevision && in_size_ < MpaFrame::kSize;
+  return missing() + (due && state_ == StartupState::kAwaitingReply ? kEnhancedWordsSize : 0);
+}
+
 void Startup::filled(std::size_t n) {
   assert(n <= missing());
   in_size_ += n;

@@ -120,6 +120,12 @@ class Startup {
   // its application or sends its Reply, any octet that can be read is a violation: pass it to
   // received().
   [[nodiscard]] std::size_t missing() const noexcept;
+  // For an initiator: with the enhanced words, which a Reply to enhanced words has if the
+  // connection goes on.
+  [[nodiscard]] std::size_t missing_with_words() const noexcept;
+  // So much is missing of the largest frame. For a responder, to whom the frame is all that may
+  // come.
+  [[nodiscard]] std::size_t room() const noexcept { return kFrameMax - in_size_; }
 
   // Where the missing() octets belong, and: `n` of them are there. The same as received() without
   // the copy. REQUIRES: missing() is not 0; n at most that.

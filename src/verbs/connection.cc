@@ -194,6 +194,7 @@ Status ConnectionImpl::adopt(int fd) {
   if (auto fit = io::prepare_adopted(fd); !fit) return fit;
   socket_ = os::Fd::closed_in_child(fd);
   local_ = io::local_address(fd);
+  peer_ = io::peer_address(fd);
   return {};
 }
 

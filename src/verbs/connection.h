@@ -53,9 +53,11 @@ class ConnectionImpl final : public QpConnection,
   [[nodiscard]] static Result<std::shared_ptr<Connection>> create(
       std::shared_ptr<DeviceImpl> device, const std::shared_ptr<EventChannel>& channel);
   // For a listener: takes the accepted socket. The listener holds it until the Request is there.
+  // `local`: unspecified where the socket has to be asked.
   [[nodiscard]] static Result<std::shared_ptr<ConnectionImpl>> create_accepted(
       std::shared_ptr<DeviceImpl> device, const std::shared_ptr<EventChannel>& channel,
-      const std::shared_ptr<ListenerHost>& listener, os::Fd socket, const SocketAddress& peer);
+      const std::shared_ptr<ListenerHost>& listener, os::Fd socket, const SocketAddress& peer,
+      const SocketAddress& local);
   ~ConnectionImpl() override;
 
   // --- Connection ---
@@ -269,7 +271,7 @@ class ConnectionImpl final : public QpConnection,
   // Does what the session asks for, and tells what it has to tell.
   void follow(Lock& lock) WEFT_REQUIRES(mutex_);
   [[nodiscard]] bool send_frame() WEFT_REQUIRES(mutex_);
-  [[nodiscard]] bool receive_frame() WEFT_REQUIRES(mutex_);
+  [[nodiscard]] bool receive_frame(bool& dry) WEFT_REQUIRES(mutex_);
   void on_failed(Lock& lock) WEFT_REQUIRES(mutex_);
   void hand_over(Lock& lock) WEFT_REQUIRES(mutex_);
   // Calls the queue pair without the mutex.
@@ -286,7 +288,8 @@ class ConnectionImpl final : public QpConnection,
   // --- connection_active.cc ---
   [[nodiscard]] Status begin(const std::shared_ptr<QueuePair>& qp, const SocketAddress& peer,
                              const ConnectionParams& params) WEFT_REQUIRES(mutex_);
-  void start(Lock& lock, const ConnectionParams& params) WEFT_REQUIRES(mutex_);
+  void start(Lock& lock, const ConnectionParams& params, const SocketAddress& reached)
+      WEFT_REQUIRES(mutex_);
   void start_handshake(Lock& lock) WEFT_REQUIRES(mutex_);
   void on_connected(Lock& lock, SocketAddress reached) WEFT_REQUIRES(mutex_);
   void tcp_failed(Lock& lock, Error error) WEFT_REQUIRES(mutex_);

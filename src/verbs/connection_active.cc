@@ -27,6 +27,7 @@ Status ConnectionImpl::connect(std::shared_ptr<QueuePair> qp, const SocketAddres
   }
   Lock lock(*this);
   if (phase_ != Phase::kIdle) return fail(Error::kBadState);
+  const SocketAddress reached = peer_;
   const Status begun = os::guarded([&] {
     lock.covers(*this);
     return begin(qp, peer, params);
@@ -34,7 +35,7 @@ Status ConnectionImpl::connect(std::shared_ptr<QueuePair> qp, const SocketAddres
   if (!begun) return begun;
   step(lock, [&] {
     lock.covers(*this);
-    start(lock, params);
+    start(lock, params, reached);
   });
   return {};
 }
@@ -65,11 +66,12 @@ Status ConnectionImpl::begin(const std::shared_ptr<QueuePair>& qp, const SocketA
   return {};
 }
 
-void ConnectionImpl::start(Lock& lock, const ConnectionParams& params) {
-  // Adopted, and connected by its former owner.
-  const bool known = local_.family() != AF_UNSPEC;
-  if (known && io::peer_address(socket_.get()).family() != AF_UNSPEC) {
-    return on_connected(lock, io::peer_address(socket_.get()));
+// `reached`: the socket was adopted, and its former owner had connected it.
+void ConnectionImpl::start(Lock& lock, const ConnectionParams& params,
+                           const SocketAddress& reached) {
+  if (reached.family() != AF_UNSPEC) {
+    io::tune_listening(socket_.get(), device_->config());
+    return on_connected(lock, reached);
   }
   io::tune_before_connect(socket_.get(), device_->config());
   if (params.traffic_class) io::set_traffic_class(socket_.get(), *params.traffic_class);
@@ -164,15 +166,18 @@ void ConnectionImpl::on_connected(Lock& lock, SocketAddress reached) {
     reached = io::peer_address(socket_.get());
     if (reached.family() == AF_UNSPEC) return tcp_failed(lock, Error::kConnectionLost);
   }
-  const SocketAddress local = io::local_address(socket_.get());
+  // One that was bound to an address and a port keeps them.
+  const bool bound = local_.family() != AF_UNSPEC && !local_.is_any() && local_.port() != 0;
+  const SocketAddress local = bound ? local_ : io::local_address(socket_.get());
   if (local.text() == reached.text()) {
     // Two SYNs of one socket have met: nobody listens at a port that the kernel then chose for us.
     tcp_failed(lock, Error::kRefused);
     return;
   }
   local_ = local;
+  // Its lane sets keepalive probes, if it lasts.
   info_.congestion =
-      io::tune_connected(socket_.get(), device_->config(), io::is_loopback_path(local_, peer_));
+      io::tune_accepted(socket_.get(), device_->config(), io::is_loopback_path(local_, peer_));
   socket_.start_trace(device_->tracer(), local_, peer_, session_.is_initiator());
   phase_.on(ConnectionStep::kConnected);
   session_.begin(os::now());

@@ -9,6 +9,7 @@
 #include <cerrno>
 #include <utility>
 
+#include "io/socket.h"
 #include "os/calls.h"
 #include "os/clock.h"
 #include "roce/cm_header.h"
@@ -102,6 +103,7 @@ void ConnectionImpl::Carrier::begin(Lock& lock) {
   c_.phase_.on(ConnectionStep::kCarries);
   c_.socket_.clear_timer();
   c_.socket_.watch(EPOLLIN);
+  if (agreed.initiator) io::keep_alive(c_.socket_.get(), c_.device_->config().keepalive);
   if (!agreed.initiator) {
     // The peer's program makes its queue pair ready, and takes its time.
     c_.socket_.set_timer(os::now() + c_.device_->config().reply_timeout);

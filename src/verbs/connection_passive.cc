@@ -14,7 +14,8 @@ namespace weft::verbs {
 
 Result<std::shared_ptr<ConnectionImpl>> ConnectionImpl::create_accepted(
     std::shared_ptr<DeviceImpl> device, const std::shared_ptr<EventChannel>& channel,
-    const std::shared_ptr<ListenerHost>& listener, os::Fd socket, const SocketAddress& peer) {
+    const std::shared_ptr<ListenerHost>& listener, os::Fd socket, const SocketAddress& peer,
+    const SocketAddress& local) {
   assert(listener != nullptr && socket);
   auto counted = ObjectCount::take(*device, ObjectKind::kConnection);
   if (!counted) return fail(counted.error());
@@ -26,6 +27,7 @@ Result<std::shared_ptr<ConnectionImpl>> ConnectionImpl::create_accepted(
   made->socket_.belong_to(made);
   made->socket_ = std::move(socket);
   made->peer_ = peer;
+  made->local_ = local;
   made->phase_.on(ConnectionStep::kAccepted);
   return made;
 }
@@ -35,7 +37,7 @@ void ConnectionImpl::start_request(bool at_once, bool inherited) {
   if (phase_ != Phase::kStarting) return;
   step(lock, [&] {
     lock.covers(*this);
-    local_ = io::local_address(socket_.get());
+    if (local_.family() == AF_UNSPEC) local_ = io::local_address(socket_.get());
     const auto tune = inherited ? io::tune_accepted : io::tune_connected;
     info_.congestion = tune(socket_.get(), device_->config(), io::is_loopback_path(local_, peer_));
     socket_.start_trace(device_->tracer(), local_, peer_, session_.is_initiator());

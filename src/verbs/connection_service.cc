@@ -37,6 +37,11 @@ void ConnectionImpl::PortSearch::begin(Lock& lock) {
 
 void ConnectionImpl::PortSearch::ask_first(Lock& lock) {
   lock.covers(c_);
+  auto kept = c_.device_->kept_question().take(c_.local_, c_.peer_, c_.weak_from_this());
+  if (kept) {
+    question_ = std::move(*kept);
+    return ask_again(lock);
+  }
   auto question = PortQuestion::open(c_.local_, c_.peer_);
   if (!question) return nobody_answers(lock);
   if (!c_.device_->engine().add(question->fd(), EPOLLIN, c_.weak_from_this())) {
@@ -92,6 +97,10 @@ void ConnectionImpl::PortSearch::read(Lock& lock) {
         lock, ConnectionEvent::Type::kRejected, Error::kRefused,
         roce_like ? "the peer is no RoCE-like device" : "the peer is a RoCE-like device");
     return;
+  }
+  // Nothing more comes of a question that was asked once.
+  if (asked_times_ == 1) {
+    c_.device_->kept_question().keep(std::exchange(question_, {}), c_.local_, c_.peer_);
   }
   port_is(lock, answer->tcp_port);
 }

@@ -153,15 +153,15 @@ void ConnectionImpl::on_timer(io::TimerId id) {
 
 void ConnectionImpl::pump(Lock& lock) {
   bool moves = true;
-  bool asked = false;
+  bool dry = false;  // nothing is there to read: the answer is not, or all has been read
   while (phase_ == Phase::kStarting && moves) {
     if (!session_.to_send().empty()) {
-      moves = asked = send_frame();
-    } else if (asked && session_.wanted() != 0) {
-      socket_.watch(EPOLLIN);  // the answer is not there yet
+      moves = dry = send_frame();
+    } else if (dry && session_.wanted() != 0) {
+      socket_.watch(EPOLLIN);
       moves = false;
     } else {
-      moves = session_.wanted() != 0 && receive_frame();
+      moves = session_.wanted() != 0 && receive_frame(dry);
     }
     follow(lock);
   }
@@ -204,13 +204,14 @@ bool ConnectionImpl::send_frame() {
   return false;
 }
 
-// True: go on. False: nothing there yet, or the connection is gone.
-bool ConnectionImpl::receive_frame() {
+// True: go on. False: nothing there yet, or the connection is gone. `dry`: all has been read.
+bool ConnectionImpl::receive_frame(bool& dry) {
   std::array<std::uint8_t, kMpaFrameSize + kMaxPrivateData + 1> buffer;
   const std::size_t want = std::min(session_.wanted(), buffer.size());
   const ssize_t n = socket_.receive(std::span(buffer).first(want));
   if (n > 0) {
     session_.arrived({buffer.data(), static_cast<std::size_t>(n)});
+    dry = static_cast<std::size_t>(n) < want;
     return true;
   }
   if (n == 0) {

@@ -29,6 +29,7 @@
 #include "verbs/async_events.h"
 #include "verbs/counter_sources.h"
 #include "verbs/half_open.h"
+#include "verbs/kept_question.h"
 #include "verbs/memory_of_device.h"
 #include "verbs/number_pool.h"
 #include "verbs/pools.h"
@@ -172,6 +173,7 @@ class DeviceImpl final : public Device, public progress::ProgressHost {
   [[nodiscard]] RefusedPeers& refused_peers() noexcept { return refused_peers_; }
   // Connections that want to know the TCP port of the same port of rdma_cm: one of them asks.
   [[nodiscard]] RefusedPeers& asking_peers() noexcept { return asking_peers_; }
+  [[nodiscard]] KeptQuestion& kept_question() noexcept { return kept_question_; }
   [[nodiscard]] HalfOpenOfDevice& half_open() noexcept { return half_open_; }
   [[nodiscard]] int up() const noexcept { return up_.load(std::memory_order_relaxed); }
   // Makes the counters page when the first connection or listener appears.
@@ -204,6 +206,7 @@ class DeviceImpl final : public Device, public progress::ProgressHost {
   std::atomic<int> up_{0};
   progress::Rings rings_;
   RefusedPeers refused_peers_, asking_peers_;
+  KeptQuestion kept_question_;
   HalfOpenOfDevice half_open_;
 
   std::unique_ptr<trace::Tracer> tracer_;

@@ -64,6 +64,7 @@ Status DeviceImpl::init() {
   if (auto opened = async_events_.open(); !opened) return opened;
   if (auto engines = create_engines(); !engines) return engines;
   rings_.start(engine(), io::handler_within(weak_from_this(), &rings_));
+  kept_question_.start(engine(), io::handler_within(weak_from_this(), &kept_question_));
   peer_watch_ = std::make_unique<PeerWatch>(*this);
   if (!config_.pcap.empty()) {
     auto tracer = trace::Tracer::open(config_.pcap);

@@ -42,8 +42,7 @@ Status DeviceImpl::create_engines() {
 Result<std::shared_ptr<Shard>> ShardsOfDevice::create(
     const std::shared_ptr<progress::ProgressHost>& host, Homes homes) {
   std::erase_if(all_, [](const std::weak_ptr<Shard>& s) { return s.expired(); });
-  const auto most = os::descriptor_limit() / limits::kShareOfCompletionQueues;
-  if (!all_.empty() && all_.size() >= most) {
+  if (!may_have_another()) {
     if (auto shared = least_used()) return shared;
   }
   io::Engine& home = *homes[next_home_++ % homes.size()];
@@ -51,6 +50,17 @@ Result<std::shared_ptr<Shard>> ShardsOfDevice::create(
   auto shard = Shard::create(host, home, neighbour.get());
   if (shard) all_.push_back(*shard);
   return shard;
+}
+
+// A program may change the limit at any time: it is asked for when there are more shards than ever,
+// and before one is shared. Connections that come and go find it known.
+bool ShardsOfDevice::may_have_another() {
+  const std::size_t there_are = all_.size();
+  if (there_are >= most_ || there_are > there_were_) {
+    most_ = os::descriptor_limit() / limits::kShareOfCompletionQueues;
+    there_were_ = there_are;
+  }
+  return there_are == 0 || there_are < most_;
 }
 
 // The one that the fewest completion queues and queue pairs hold. Null: that one has just gone.

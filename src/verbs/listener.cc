@@ -83,7 +83,7 @@ Status ListenerImpl::take_in(int fd) {
   }
   if (channel == nullptr) return fail(Error::kBadState);
   auto made = ConnectionImpl::create_accepted(device_, channel, shared_from_this(),
-                                              std::move(socket), peer);
+                                              std::move(socket), peer, {});
   if (!made) return fail(made.error());
   {
     const os::MutexLock lock(mutex_);
@@ -160,6 +160,8 @@ void ListenerImpl::on_io(std::uint32_t /*events*/) {
   if (self == nullptr) return;
   for (int i = 0; i < kAcceptsPerRound; ++i) {
     if (!accept_one()) return;
+    // One that came alone needs no call to find that: others are reported.
+    if (i == 0 && device_->half_open().size() <= 1) return;
   }
 }
 
@@ -213,8 +215,10 @@ ListenerImpl::Look ListenerImpl::look() {
 std::shared_ptr<ConnectionImpl> ListenerImpl::take_half_open(
     const std::shared_ptr<EventChannel>& channel, os::Fd socket, const SocketAddress& peer) {
   try {
-    auto made = ConnectionImpl::create_accepted(device_, channel, shared_from_this(),
-                                                std::move(socket), peer);
+    const bool known = bound_.family() != AF_UNSPEC && !bound_.is_any();
+    auto made =
+        ConnectionImpl::create_accepted(device_, channel, shared_from_this(), std::move(socket),
+                                        peer, known ? bound_ : SocketAddress());
     if (!made) return nullptr;
     add_half_open(*made, peer);
     return std::move(*made);

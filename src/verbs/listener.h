@@ -97,6 +97,8 @@ class ListenerImpl final : public ListenerHost,
   os::Fd spare_ WEFT_GUARDED_BY(
       mutex_);  // given up for a moment to refuse a connection when there are no others
   SocketAddress local_ WEFT_GUARDED_BY(mutex_);
+  SocketAddress bound_
+      WEFT_GUARDED_BY(mutex_);  // the same with TCP's port; unspecified: taken over
   std::shared_ptr<ServicePort> service_ WEFT_GUARDED_BY(mutex_);  // null: a plain TCP port
   bool v6_only_ WEFT_GUARDED_BY(mutex_) = false;
   // Its connections inherit what io::tune_listening() sets; not those of a socket taken over, which

@@ -35,7 +35,7 @@ Status ListenerImpl::take_port(const SocketAddress& local, bool reuse_address, b
   if (!socket) return fail(socket.error());
   const SocketAddress known = io::local_address(socket->get());
   if (known.family() == AF_UNSPEC) return fail(Error::kNoMemory);
-  local_ = known;
+  local_ = bound_ = known;
   socket_ = std::move(*socket);
   tuned_ = true;
   return {};
@@ -87,7 +87,7 @@ Status ListenerImpl::take_service(const SocketAddress& local, bool v6_only) {
   carries_ = device_->peer_directory() != nullptr;
   socket_ = std::move(*socket);
   tuned_ = true;
-  local_ = known;
+  local_ = bound_ = known;
   if (service_ != nullptr) local_.set_port(service_->address().port());
   return {};
 }
@@ -139,7 +139,8 @@ bool ListenerImpl::yield_port(std::uint16_t port) {
     }
     device_->engine().forget(socket_.get());
   }
-  service_->move_to(io::local_address(socket->get()).port());
+  bound_ = io::local_address(socket->get());
+  service_->move_to(bound_.port());
   old = std::move(socket_);
   socket_ = std::move(*socket);
   tuned_ = true;

@@ -17,9 +17,6 @@ namespace weft::verbs {
 
 namespace {
 
-// This many in one go, then others get their turn.
-constexpr int kAnswersPerRound = 256;
-
 Result<os::Fd> open_datagram_socket(int family) {
   const int fd = ::socket(family, SOCK_DGRAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
   if (fd < 0) return fail(io::error_from_errno(errno));
@@ -79,14 +76,8 @@ void ServicePort::close(io::Engine& engine) {
   socket_.reset();
 }
 
+// Most come alone; others are reported.
 void ServicePort::on_io(std::uint32_t /*events*/) {
-  for (int i = 0; i < kAnswersPerRound; ++i) {
-    if (!answer_one()) return;
-  }
-}
-
-// False: no more for now.
-bool ServicePort::answer_one() {
   std::array<std::uint8_t, PortMapMessage::kSize + 1> octets;
   alignas(cmsghdr) std::array<char, CMSG_SPACE(sizeof(in6_pktinfo))> control;
   sockaddr_storage asker{};
@@ -99,12 +90,11 @@ bool ServicePort::answer_one() {
   message.msg_control = control.data();
   message.msg_controllen = control.size();
   const ssize_t n = os::calls::recvmsg(socket_.get(), &message, MSG_DONTWAIT);
-  if (n < 0) return errno == EINTR || errno == ECONNREFUSED;
-  if (static_cast<std::size_t>(n) != PortMapMessage::kSize) return true;
+  if (n < 0 || static_cast<std::size_t>(n) != PortMapMessage::kSize) return;
   ByteReader in(std::span<const std::uint8_t>(octets).first(PortMapMessage::kSize));
   const auto question = decode_port_map(in);
   if (!question || question->kind != PortMapKind::kQuestion || question->port != address_.port()) {
-    return true;
+    return;
   }
   ByteWriter out(octets);
   encode(PortMapMessage{PortMapKind::kAnswer, tcp_port_.load(), roce_like_, question->nonce}, out);
@@ -112,7 +102,6 @@ bool ServicePort::answer_one() {
   message.msg_flags = 0;
   forget_interface(message);
   static_cast<void>(os::calls::sendmsg(socket_.get(), &message, MSG_DONTWAIT | MSG_NOSIGNAL));
-  return true;
 }
 
 // --- the end that asks ---
@@ -144,6 +133,8 @@ void PortQuestion::ask() {
   static_cast<void>(
       os::calls::send(socket_.get(), octets.data(), octets.size(), MSG_DONTWAIT | MSG_NOSIGNAL));
 }
+
+void PortQuestion::renew() { nonce_ = random_u64(); }
 
 Result<PortQuestion::Answer> PortQuestion::take() {
   for (;;) {

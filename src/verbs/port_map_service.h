@@ -35,7 +35,6 @@ class ServicePort final : public io::Handler, public std::enable_shared_from_thi
  private:
   ServicePort(os::Fd socket, const SocketAddress& address, bool roce_like)
       : socket_(std::move(socket)), address_(address), roce_like_(roce_like) {}
-  [[nodiscard]] bool answer_one();
 
   os::Fd socket_;
   const SocketAddress address_;
@@ -56,6 +55,8 @@ class PortQuestion {
   [[nodiscard]] int fd() const noexcept { return socket_.get(); }
   // Sends it, or sends it again. What fails shows in take().
   void ask();
+  // The question that was answered is over: ask() is about something new.
+  void renew();
   struct Answer {
     std::uint16_t tcp_port = 0;
     bool roce_like = false;

@@ -132,7 +132,8 @@ Status QueuePairImpl::attach(std::unique_ptr<io::Transport> transport,
       if (auto opened = lane_.open(std::move(transport), std::move(trace), mine, rights); !opened) {
         return opened;
       }
-      lane_.look();
+      // Epoll reports what has come already.
+      lane_.transmit();
       return {};
     });
     if (!result && lane_.live()) lane_.stream()->abort();

@@ -30,10 +30,14 @@ class ShardsOfDevice {
   [[nodiscard]] Result<std::shared_ptr<progress::Shard>> create(
       const std::shared_ptr<progress::ProgressHost>& host, Homes homes) WEFT_REQUIRES(mutex_);
   [[nodiscard]] std::shared_ptr<progress::Shard> least_used() const WEFT_REQUIRES(mutex_);
+  [[nodiscard]] bool may_have_another() WEFT_REQUIRES(mutex_);
 
   os::Mutex mutex_;  // before a channel's
   std::vector<std::weak_ptr<progress::Shard>> all_ WEFT_GUARDED_BY(mutex_);
   std::size_t next_home_ WEFT_GUARDED_BY(mutex_) = 0;
+  // As many as the limit of descriptors allowed, and as there were, when it was asked for last.
+  std::size_t most_ WEFT_GUARDED_BY(mutex_) = 0;
+  std::size_t there_were_ WEFT_GUARDED_BY(mutex_) = 0;
 };
 
 // When batches are short, and for how long a peer must have taken nothing to lose its connection.

@@ -186,5 +186,62 @@ INSTANTIATE_TEST_SUITE_P(By, CallsOfASleepingRoundTrip,
                          testing::Values(Path{"tcp", 4}, Path{"ring", 5}),
                          [](const auto& of) { return std::string(of.param.name); });
 
+// --- a set-up ---
+
+constexpr std::uint32_t kConnections = 16;
+
+// From rdma_connect to ESTABLISHED.
+void connect_often(Shared& shared) {
+  const std::uint16_t port = shared.port();
+  shared.join(kActive);
+  for (std::uint32_t i = 0; i < kConnections; ++i) {
+    Calling calling(port);
+    calling.make_qp();
+    shared.wait_until_asleep(kPassive);
+    mark_calls();
+    rdma_conn_param params{};
+    EXPECT_EQ(rdma_connect(calling.id, &params), 0);
+    EXPECT_EQ(NextEvent(calling.channel.get()).type(), RDMA_CM_EVENT_ESTABLISHED);
+    mark_calls();
+  }
+  shared.leave(kActive);
+}
+
+// From the request to ESTABLISHED, with a queue pair on a completion queue that is there.
+void accept_often(Shared& shared) {
+  const Listening listening;
+  const Opened device;
+  ibv_cq* const cq = ibv_create_cq(device.get(), 64, nullptr, nullptr, 0);
+  shared.listens_at(listening.port);
+  shared.join(kPassive);
+  for (std::uint32_t i = 0; i < kConnections; ++i) {
+    mark_calls();
+    const Passive passive(listening, 16, cq);
+    mark_calls();
+    EXPECT_EQ(NextEvent(listening.channel.get()).type(), RDMA_CM_EVENT_DISCONNECTED);
+  }
+  shared.wait_until_over(kActive);
+  EXPECT_EQ(ibv_destroy_cq(cq), 0);
+}
+
+// Locks are left out: how often one is taken depends on when threads run, which is different here.
+TEST(CallsOfASetUp, AreTwentyFiveOfEachEnd) {
+  ASSERT_EQ(setenv("WEFT_PATH", "tcp", 1), 0);
+  // Else the background looks, once a millisecond, whether a core is idle.
+  ASSERT_EQ(setenv("WEFT_PASSIVE_SPIN", "0", 1), 0);
+  Shared shared;
+  CallCounter counter({[&] { connect_often(shared); }, [&] { accept_often(shared); }});
+  if (!counter.follow()) GTEST_SKIP() << "no right to trace a process";
+  ASSERT_FALSE(counter.failed());
+  for (const std::size_t end : {kActive, kPassive}) {
+    std::vector<Calls> all = counter.between_marks(end);
+    for (Calls& one : all) std::erase(one, SYS_futex);
+    const Calls calls = usual(all);
+    EXPECT_GE(calls.size(), 10U) << "nothing is counted: " << describe(calls);
+    EXPECT_LE(calls.size(), 25U) << "of the " << (end == kActive ? "active" : "passive")
+                                 << " end: " << describe(calls);
+  }
+}
+
 }  // namespace
 }  // namespace weft::abi

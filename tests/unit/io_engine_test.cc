@@ -113,6 +113,28 @@ TEST(EngineSignals, StartOfTheThreadDeliversNoSignalThatItsCallerBlocks) {
   EXPECT_EQ(status, 0);
 }
 
+TEST_F(EngineTest, ADescriptorThatIsGivenAwayIsReportedToItsNewHandler) {
+  const os::Fd fd = quiet_fd();
+  const auto before = std::make_shared<Probe>();
+  const auto after = std::make_shared<Probe>();
+  std::atomic<bool> wrong{false};
+  std::promise<void> told;
+  before->io = [&](std::uint32_t) { wrong = true; };
+  after->io = [&](std::uint32_t) {
+    std::uint64_t count = 0;
+    if (read(fd.get(), &count, sizeof count) == sizeof count) told.set_value();
+  };
+  EXPECT_EQ(engine->give(fd.get(), after).error(), Error::kNotFound);
+  ASSERT_TRUE(engine->add(fd.get(), EPOLLIN, before));
+  EXPECT_EQ(engine->give(fd.get(), std::shared_ptr<Probe>()).error(), Error::kBadState);
+  ASSERT_TRUE(engine->give(fd.get(), after));
+  const std::uint64_t one = 1;
+  ASSERT_EQ(write(fd.get(), &one, sizeof one), static_cast<ssize_t>(sizeof one));
+  told.get_future().get();
+  EXPECT_FALSE(wrong);
+  engine->remove(fd.get());
+}
+
 TEST_F(EngineTest, ReadableDescriptorIsReportedOnTheEnginesThread) {
   const os::Fd fd = readable_fd();
   const auto probe = std::make_shared<Probe>();

@@ -153,6 +153,28 @@ TEST(StartupResponder, TakesARequestInAnyPiecesAndNeverAsksForMore) {
   }
 }
 
+// Whoever answers enhanced words has some: they are read with what says how long the rest is.
+TEST(StartupInitiator, AsksForTheWordsWithTheHeadOfTheReply) {
+  for (const std::uint8_t revision : std::initializer_list<std::uint8_t>{1, 2}) {
+    StartupOffer offer;
+    offer.revision = revision;
+    Startup s = *Startup::initiator(offer);
+    EXPECT_EQ(s.missing_with_words(), 0U);
+    s.sent(s.to_send().size());
+    EXPECT_EQ(s.missing(), 20U);
+    EXPECT_EQ(s.missing_with_words(), revision == 2 ? 24U : 20U);
+    const Bytes answer =
+        reply(revision == 2 ? "50 02 0008 0001 0001 70696e67" : "40 01 0004 70696e67");
+    EXPECT_EQ(s.received({answer.data(), 7}).value_or(0), 7U);
+    EXPECT_EQ(s.missing_with_words(), revision == 2 ? 17U : 13U);
+    const std::size_t rest = 7 + s.missing_with_words();
+    EXPECT_EQ(s.received({answer.data() + 7, rest - 7}).value_or(0), rest - 7);
+    EXPECT_EQ(s.missing_with_words(), 4U);
+    EXPECT_EQ(s.received({answer.data() + rest, 4}).value_or(0), 4U);
+    EXPECT_EQ(s.state(), StartupState::kDone);
+  }
+}
+
 TEST(StartupResponder, SaysWhyARequestIsBad) {
   EXPECT_EQ(failure_of(text("GET / HTTP/1.1\r\n\r\n")), StartupFailure::kNotMpa);
   EXPECT_EQ(failure_of(text("X")), StartupFailure::kNotMpa);
