@@ -6,7 +6,9 @@
 
 #include <algorithm>
 #include <array>
+#include <filesystem>
 #include <future>
+#include <iterator>
 
 #include "../support/quiet_port.h"
 #include "abi_support.h"
@@ -58,6 +60,34 @@ TEST(CmEndpoints, EndpointsWorkSynchronously) {
   EXPECT_EQ(rdma_dereg_mr(mr), 0);
   rdma_destroy_ep(id);
   rdma_destroy_ep(listener);
+}
+
+std::ptrdiff_t open_descriptors() {
+  return std::distance(std::filesystem::directory_iterator("/proc/self/fd"), {});
+}
+
+// The first ones have made what is made once for the process.
+TEST(CmEndpoints, AnEndpointTakesFiveDescriptorsAndACompletionQueueNone) {
+  const Listening server;
+  const std::string port = std::to_string(server.port);
+  rdma_addrinfo hints{};
+  hints.ai_port_space = RDMA_PS_TCP;
+  rdma_addrinfo* info = nullptr;
+  ASSERT_EQ(rdma_getaddrinfo("127.0.0.1", port.c_str(), &hints, &info), 0);
+  std::array<rdma_cm_id*, 3> ids{};
+  std::ptrdiff_t before = 0;
+  for (rdma_cm_id*& id : ids) {
+    before = open_descriptors();
+    ibv_qp_init_attr attr = rc_attributes(nullptr);
+    ASSERT_EQ(rdma_create_ep(&id, info, nullptr, &attr), 0);
+  }
+  EXPECT_LE(open_descriptors() - before, 5);
+  rdma_freeaddrinfo(info);
+  before = open_descriptors();
+  ibv_cq* const cq = ibv_create_cq(ids[0]->verbs, 16, nullptr, nullptr, 0);
+  EXPECT_EQ(open_descriptors() - before, 0);
+  EXPECT_EQ(ibv_destroy_cq(cq), 0);
+  for (rdma_cm_id* id : ids) rdma_destroy_ep(id);
 }
 
 TEST(CmEndpoints, ASynchronousConnectThatIsRejectedFailsWithItsErrno) {
