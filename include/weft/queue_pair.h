@@ -49,6 +49,8 @@ struct QpOptions {
   std::function<void(LateReceive, std::chrono::nanoseconds)> on_late_receive;
   // Hears why a request of the peer, or one of this side, may not use memory. As on_late_receive.
   std::function<void(const RefusedMemory&)> on_refused_memory;
+  // Hears of the steps of requests and messages; null: nobody. Not of kUd. As on_late_receive.
+  std::function<void(const Step&)> on_step;
 };
 
 struct QpCaps {

@@ -125,6 +125,32 @@ enum class LateReceive : std::uint8_t {
   kFailed,   // the connection ends by a Terminate
 };
 
+// A step of a request, or of a message of the peer, on its way (QpOptions::on_step). A stream has
+// offsets in either direction: they count the octets of FPDUs from its beginning, and are the same
+// at both ends.
+struct Step {
+  enum class What : std::uint8_t {
+    kConnected,     // a stream begins, on the TCP connection with this descriptor
+    kBegun,         // the engine has taken a request from the send queue; its octets begin at
+                    // `offset`. Again where it has to be sent again
+    kBuilt,         // ... and end before `offset`
+    kSent,          // the transport has taken all octets before `offset`
+    kCompleted,     // a request is done; `completes`: the program gets a completion of it
+    kReceiveTaken,  // the oldest posted receive is for the next message
+    kArrives,       // the first octets of a message have been looked at. Left out where it is short
+    kPlaced,        // all of it is in its place, and ends before `offset`
+    kReceived,      // its receive is done: the program gets a completion
+  };
+  What what{};
+  bool completes = false;
+  SendOp op{};                // kPlaced
+  int fd = -1;                // kConnected
+  std::uint32_t request = 0;  // kBegun, kBuilt, kCompleted: from 0, in the order of posts
+  std::uint32_t length = 0;   // kPlaced: of payload
+  std::uint64_t offset = 0;
+  std::uint64_t wr_id = 0;  // kCompleted, kReceived
+};
+
 // Why memory may not be touched, in the order of the checks.
 enum class MemoryFault : std::uint8_t {
   kNone,

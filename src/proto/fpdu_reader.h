@@ -87,6 +87,10 @@ class FpduReader {
     if (large_lately_ != 0) --large_lately_;
   }
 
+  // Stream offset behind the FPDU that next() gave last or the owner has read; of one that is
+  // placed directly, behind what has come of it.
+  [[nodiscard]] StreamOffset offset() const noexcept { return offset_; }
+
   // No byte of an FPDU waits to be put together: a read that brought nothing changes nothing.
   [[nodiscard]] bool holds_nothing() const noexcept {
     return carry_ == nullptr && cur_ == end_ && !in_direct_;

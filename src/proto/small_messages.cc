@@ -66,8 +66,16 @@ void SmallMessages::built(SendWqe& wqe, const Header& header) {
   s_.counters_.tx_fpdus.add(1);
   s_.counters_.tx_messages[static_cast<std::size_t>(header.op)].add(1);
   wqe.end_offset = s_.writer_.offset();
+  if (s_.params_.steps) tell_built(wqe);
   s_.acks_.number(wqe, header.bits);
   ++s_.work_.next;
+}
+
+void SmallMessages::tell_built(const SendWqe& wqe) {
+  Step step{.what = Step::What::kBegun, .request = s_.work_.next, .offset = wqe.end_offset};
+  step.offset -= fpdu_size(static_cast<std::uint32_t>(header_size(wqe) + wqe.length));
+  s_.host_.step(step);
+  s_.tell_request(Step::What::kBuilt);
 }
 
 // Nothing else is to be sent before the requests in the queue, and an FPDU is framed by its length
@@ -126,6 +134,7 @@ void SmallMessages::laid(std::size_t n) {
   assert(s_.queue_.empty() && offsets.released == offsets.sent);
   s_.counters_.tx_bytes.add(n);
   offsets.released = offsets.sent += n;
+  if (s_.params_.steps) s_.host_.step({.what = Step::What::kSent, .offset = offsets.sent});
   if (!s_.params_.hold_completions) offsets.completable = offsets.released;
   s_.retire_work();
 }

@@ -57,6 +57,7 @@ class SmallMessages {
   // Header and payload. `from`: the payload.
   [[nodiscard]] Header store_ulpdu(const SendWqe& wqe, const std::uint8_t* from, std::uint8_t* at);
   void built(SendWqe& wqe, const Header& header);
+  void tell_built(const SendWqe& wqe);
 
   Stream& s_;
 };

@@ -37,6 +37,9 @@ class StreamHost : public CarryPool, public BatchSource {
   // A request, of the peer or of this side, may not use this memory.
   virtual void memory_refused(const RefusedMemory& /*what*/) {}
 
+  // With StreamParams::steps: where a request or a message is on its way.
+  virtual void step(const Step& /*what*/) {}
+
   // BindWindow or LocalInvalidate, in its turn in the send queue.
   virtual WcStatus local_operation(SendWqe& wqe) = 0;
   // Send with Invalidate, before its receive completes. kNone, kInvalidateProtection or

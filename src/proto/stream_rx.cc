@@ -123,7 +123,37 @@ bool StreamRx::open_segment(std::span<const std::uint8_t> bytes, std::uint32_t u
   if (!ok) return false;
   if (!first_fpdu_seen_) note_first_fpdu();
   seg_.open = true;
+  if (s.params_.steps) tell_message(Step::What::kArrives);
   return true;
+}
+
+// A message begins, or is placed; what it means for the host comes next. Of a short one only the
+// latter is told, at once.
+void StreamRx::tell_message(Step::What what) {
+  constexpr std::uint32_t kShort = 4U << 10U;
+  const bool begins = seg_.op == Opcode::kWrite ? !write_.open : !peek_tagged(seg_.header[0]);
+  const bool is_short = seg_.last && seg_.payload_len < kShort;
+  if (what == Step::What::kArrives && (!begins || seg_.mo != 0 || is_short)) return;
+  Step step{.what = what, .offset = reader_.offset()};
+  switch (seg_.op) {
+    case Opcode::kWrite:
+      step.op = SendOp::kWrite;
+      step.length = write_.bytes + seg_.payload_len;
+      break;
+    case Opcode::kReadRequest: step.op = SendOp::kRead; break;
+    case Opcode::kAtomicRequest: step.op = SendOp::kFetchAdd; break;
+    case Opcode::kImmediate:
+    case Opcode::kImmediateSolicited: step.op = SendOp::kImmediate; break;
+    case Opcode::kSend:
+    case Opcode::kSendSolicited:
+    case Opcode::kSendInvalidate:
+    case Opcode::kSendSolicitedInvalidate:
+      step.op = SendOp::kSend;
+      step.length = receive_.bytes + seg_.payload_len;
+      break;
+    default: return;
+  }
+  stream().host_.step(step);
 }
 
 // The rest of an open message is dropped; a new message ends the connection.
@@ -197,6 +227,7 @@ bool StreamRx::close_segment() {
   }
   s.path_.note_messages(seg_.payload_len != 0);
   if (seg_.last) s.counters_.rx_messages[static_cast<std::size_t>(seg_.op)].add(1);
+  if (s.params_.steps && seg_.last) tell_message(Step::What::kPlaced);
   if (seg_.op == Opcode::kReadResponse) return finish_read_response();
   const bool done = seg_.op == Opcode::kWrite ? finish_write() : finish_send();
   if (done && seg_.last && s.params_.acks) s.acks_.delivered(seg_.bits, seg_.op);

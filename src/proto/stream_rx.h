@@ -147,6 +147,7 @@ class StreamRx {
   [[nodiscard]] bool on_direct(MarkedOctets bytes, std::uint32_t ulpdu_len);
   [[nodiscard]] bool open_segment(std::span<const std::uint8_t> bytes, std::uint32_t ulpdu_len);
   [[nodiscard]] bool refuse_while_closing();
+  void tell_message(Step::What what);
   void note_first_fpdu();
   [[nodiscard]] bool place(MarkedOctets payload);
   [[nodiscard]] std::size_t target_slices(Slice* out, std::size_t room, std::size_t bytes);

@@ -224,6 +224,7 @@ void StreamTx::message_built() {
       }
       work_.second_half = false;
       wqe.end_offset = writer_.offset();
+      if (s.params_.steps) tell_request(Step::What::kBuilt);
       s.acks_.number(wqe, out_.bits);
       ++work_.next;
       break;

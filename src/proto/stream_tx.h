@@ -172,6 +172,7 @@ class StreamTx {
   [[nodiscard]] bool run_local(SendWqe& wqe);
   [[nodiscard]] bool has_place_for_response(SendWqe& wqe);
   [[nodiscard]] bool start_wqe(SendWqe& wqe);
+  void tell_request(Step::What what);
   void start_send(const SendWqe& wqe);
   [[nodiscard]] bool put_off_failure();
   [[nodiscard]] bool sink_valid(const SendWqe& wqe);

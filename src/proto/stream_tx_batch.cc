@@ -103,6 +103,7 @@ void StreamTx::sent(std::size_t n) {
   offsets_.sent += n;
   pace_.taken(queue_.under_way()->bytes, [&s] { return s.host_.now(); });
   queue_.taken(n);
+  if (s.params_.steps) s.host_.step({.what = Step::What::kSent, .offset = offsets_.sent});
   s.requests_.taken(offsets_.sent);
 }
 

@@ -73,6 +73,7 @@ bool StreamTx::run_local(SendWqe& wqe) {
   if (writer_.batch()->bytes != 0 || writer_.batch() != queue_.under_way() || queue_.in_flight()) {
     return false;
   }
+  if (s.params_.steps) tell_request(Step::What::kBegun);
   const WcStatus status = s.host_.local_operation(wqe);
   if (status != WcStatus::kSuccess) {
     s.fail_work(wqe, status, Violation::kLocalFault);
@@ -123,9 +124,15 @@ bool StreamTx::has_place_for_response(SendWqe& wqe) {
   return true;
 }
 
+// A step of the request at work_.next.
+void StreamTx::tell_request(Step::What what) {
+  stream().host_.step({.what = what, .request = work_.next, .offset = writer_.offset()});
+}
+
 bool StreamTx::start_wqe(SendWqe& wqe) {
   Stream& s = stream();
   if (wqe.awaits_response() && !has_place_for_response(wqe)) return false;
+  if (s.params_.steps) tell_request(Step::What::kBegun);
   out_ = {};
   out_.from = Outbound::From::kSendQueue;
   out_.remaining = wqe.length;

@@ -32,6 +32,7 @@ class QpHost : public progress::LaneOwner {
   void memory_refused(const RefusedMemory& what) final {
     if (on_refused_memory_) on_refused_memory_(what);
   }
+  void step(const Step& what) final { queues_.tell(what); }
   WcStatus local_operation(proto::SendWqe& wqe) final;
   proto::Violation remote_invalidate(Stag stag) final;
   std::uint64_t execute_atomic(std::uint8_t* target, const AtomicRequest& request) final;

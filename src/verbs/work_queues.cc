@@ -33,6 +33,7 @@ WorkQueues::WorkQueues(const QpOptions& options, std::uint32_t qp_num)
     : qp_num_(qp_num),
       signal_all_(options.signal_all),
       reuses_cut_off_(options.type == QpType::kUc),
+      on_step_(options.on_step),
       send_cq_(std::static_pointer_cast<CompletionQueueImpl>(options.send_cq)),
       recv_cq_(std::static_pointer_cast<CompletionQueueImpl>(options.recv_cq)),
       srq_(std::static_pointer_cast<SharedReceiveQueueImpl>(options.srq)) {}
@@ -65,10 +66,14 @@ bool WorkQueues::take_receive(proto::RecvWqe& out) {
     cut_off_.reset();
     return true;
   }
-  if (srq_ != nullptr) return srq_->take(out);
-  if (caps_.max_recv_wr == 0 || rq_.head() == rq_.tail()) return false;
-  copy_recv(rq_.at(rq_.head()), out);
-  rq_.retire();
+  if (srq_ != nullptr) {
+    if (!srq_->take(out)) return false;
+  } else {
+    if (caps_.max_recv_wr == 0 || rq_.head() == rq_.tail()) return false;
+    copy_recv(rq_.at(rq_.head()), out);
+    rq_.retire();
+  }
+  if (on_step_) tell({.what = Step::What::kReceiveTaken});
   return true;
 }
 
@@ -79,6 +84,13 @@ void WorkQueues::cut_off(const proto::RecvWqe& wqe) {
 
 void WorkQueues::complete(const proto::SendDone& done) {
   if (done.status != WcStatus::kSuccess) failed_ = true;
+  if (on_step_) {
+    const bool completes = done.signaled && send_cq_ != nullptr && !muted_;
+    tell({.what = Step::What::kCompleted,
+          .completes = completes,
+          .request = sq_.head() - 1,
+          .wr_id = done.wr_id});
+  }
   if (!done.signaled || send_cq_ == nullptr || muted_) return;
   WorkCompletion wc;
   wc.wr_id = done.wr_id;
@@ -94,6 +106,7 @@ void WorkQueues::complete(const proto::RecvDone& done) {
   if (done.status != WcStatus::kSuccess) failed_ = true;
   ++received_;
   if (recv_cq_ == nullptr || muted_) return;
+  if (on_step_) tell({.what = Step::What::kReceived, .wr_id = done.wr_id});
   WorkCompletion wc;
   wc.wr_id = done.wr_id;
   wc.status = done.status;

@@ -9,6 +9,7 @@
 #include <weft/queue_pair.h>
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <span>
 #include <utility>
@@ -58,6 +59,11 @@ class WorkQueues {
     return caps_.max_recv_sge == 0 ? 0 : rq_.size();
   }
 
+  // --- steps: QpOptions::on_step ---
+  [[nodiscard]] bool tells_steps() const noexcept { return static_cast<bool>(on_step_); }
+  // REQUIRES: tells_steps().
+  void tell(const Step& what) const { on_step_(what); }
+
   // --- receives ---
   // The oldest posted receive. False: there is none.
   [[nodiscard]] bool take_receive(proto::RecvWqe& out);
@@ -105,6 +111,7 @@ class WorkQueues {
   const std::uint32_t qp_num_;
   const bool signal_all_;
   const bool reuses_cut_off_;
+  const std::function<void(const Step&)> on_step_;
   bool muted_ = false;
   bool failed_ = false;
   QpCaps caps_{};
