@@ -55,10 +55,13 @@ ROOMS = [
          "system", "os"),
     Room("shake", "the decisions of `weft run --shake`: what a device may do, from a seed. No operating "
          "system", ""),
+    Room("timeline", "what becomes of the times that `weft run --timeline` takes: records of requests, both ends "
+         "of a message, clocks, waits, pictures. No operating system", ""),
     Room("check", "the rules of `weft run --check`: events in, findings out, no operating system; "
          "and what the drop-in libraries tell them (`observer.h`)", ""),
     Room("check/module", "the library that the drop-in libraries load for `weft run --check`: "
-         "and `--faults`: places in the program, reports, the part of a process in a sweep", "base os faults check"),
+         "`--faults` and `--timeline`: places in the program, reports, the part of a process in a "
+         "sweep, times", "base os faults timeline check"),
     Room("ibverbs", "`libibverbs.so.1`: a thin adapter over the public API", "base os check like shake"),
     Room("rdmacm", "`librdmacm.so.1`: a thin adapter over the public API", "base os ibverbs"),
     Room("rsockets", "the r* functions of `librdmacm.so.1`, and their protocol",
@@ -90,7 +93,7 @@ ROOMS = [
 NAMES = {room.name for room in ROOMS}
 CORE = {"base", "wire", "proto", "roce"}
 # The rooms that programs in tools/ and examples/ may include from, beside include/weft.
-FOR_PROGRAMS = {room.name for room in ROOMS if room.name.startswith("files/")} | {"faults", "lab", "like", "shake"}
+FOR_PROGRAMS = {room.name for room in ROOMS if room.name.startswith("files/")} | {"faults", "lab", "like", "shake", "timeline"}
 
 # Files that need each other, a header and its source counting as one. Only what is smaller now is
 # to be changed here: a circle that is new or larger is refused.

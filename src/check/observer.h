@@ -8,7 +8,12 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <vector>
+
+namespace weft {
+struct Step;
+}
 
 namespace weft::check {
 
@@ -127,6 +132,13 @@ enum class Owed : std::uint8_t { kCqEvents, kAsyncEvents, kCmEvents };
 // A message for which no receive is posted, and how that goes on: LateReceive of <weft/types.h>.
 enum class Late : std::uint8_t { kBegins, kCame, kRefused, kLost, kFailed };
 
+// One queue pair's steps (Step of <weft/types.h>). By any thread, with locks of the engine held.
+class Follower {
+ public:
+  virtual ~Follower() = default;
+  virtual void step(const Step& what) = 0;
+};
+
 class Observer {
  public:
   virtual ~Observer() = default;
@@ -170,6 +182,9 @@ class Observer {
   virtual void late_receive(const void* qp, Late what, std::uint64_t waited_ns) = 0;
   // As late_receive().
   virtual void refused(const Refused& what) = 0;
+  // Before made(): the steps of this queue pair go there, perhaps for longer than it is alive.
+  // Null: nobody wants them.
+  virtual std::shared_ptr<Follower> follow(const void* qp) = 0;
   // The queue pair was moved to RESET: its requests are gone without a completion.
   virtual void emptied(const void* qp) = 0;
 };

@@ -282,6 +282,8 @@ void observe_engine(QpOptions& options, const void* handle) {
     to->refused({handle, static_cast<check::Fault>(what.why), what.to_peer,
                  static_cast<unsigned>(what.need), what.key, what.addr, what.length});
   };
+  if (auto follower = observer->follow(handle))
+    options.on_step = [to = std::move(follower)](const Step& what) { to->step(what); };
 }
 
 void observe_request(Qp& qp, const BuiltRequest& request) {

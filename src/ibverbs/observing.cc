@@ -1,4 +1,4 @@
-// Loads the module of `weft run --check` and `--faults` when this library is loaded.
+// Loads the module of `weft run --check`, `--faults` and `--timeline` when this library is loaded.
 #include <dlfcn.h>
 
 #include <cstdlib>
@@ -30,7 +30,10 @@ void* load_module() {
 __attribute__((constructor)) void start_observing() {
   const char* wanted = std::getenv("WEFT_CHECK");
   const bool with_rules = wanted != nullptr && std::strcmp(wanted, "on") == 0;
-  if (!with_rules && std::getenv("WEFT_FAULTS_FILE") == nullptr) return;
+  if (!with_rules && std::getenv("WEFT_FAULTS_FILE") == nullptr &&
+      std::getenv("WEFT_TIMELINE") == nullptr) {
+    return;
+  }
   void* const module = load_module();
   auto* const open = module != nullptr
                          ? reinterpret_cast<check::Observer* (*)(const check::Hands*)>(

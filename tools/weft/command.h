@@ -62,6 +62,7 @@ void add_ping(Arguments& app);
 void add_run(Arguments& app);
 void add_check(Arguments& app);
 void add_faults(Arguments& app);
+void add_timeline(Arguments& app);
 void add_lab(Arguments& app);
 void add_probe(Arguments& app);
 void add_devices(Arguments& app);

@@ -20,6 +20,7 @@ void add_commands(Arguments& app) {
   add_run(app);
   add_check(app);
   add_faults(app);
+  add_timeline(app);
   add_lab(app);
   add_probe(app);
   add_devices(app);

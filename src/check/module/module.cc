@@ -8,6 +8,7 @@
 //   WEFT_FAULTS_NTH=N        of `weft faults sweep`: the N-th call fails (fault_record.h)
 //   WEFT_FAULTS_FILE=TEXT    of `weft run --faults` (fault_play.h); without WEFT_CHECK=on no
 //   findings
+//   WEFT_TIMELINE=DIR        of `weft run --timeline` (time_log.h); the same
 #include <fnmatch.h>
 #include <signal.h>
 #include <unistd.h>
@@ -33,6 +34,7 @@
 #include "check/module/frames.h"
 #include "check/module/output.h"
 #include "check/module/sum.h"
+#include "check/module/time_log.h"
 #include "faults/fallible_calls.h"
 #include "os/cancel.h"
 #include "os/lock.h"
@@ -100,6 +102,7 @@ class Module final : public Observer {
         has_rules_(variable("WEFT_CHECK") == "on"),
         faults_(FaultRecord::open(variable("WEFT_CHECK_REPORT"))),
         play_(FaultPlay::open()),
+        times_(TimeLog::open()),
         rules_([this](const Finding& finding) { report(finding); },
                [this](Finding& finding) { place(finding); }, sum_of) {
     static_cast<void>(look_back());  // the first time may load a library
@@ -110,19 +113,24 @@ class Module final : public Observer {
   int may_fail(const char* call) override {
     if (calls_open++ > 0) return 0;
     outermost = call;
+    with_times([&] { times_->call_begins(call); });
     const int error = faults_ != nullptr ? count_call(call) : 0;
     return error != 0 ? error : play_call(call);
   }
   void is_over() override {
-    if (--calls_open == 0) outermost = nullptr;
+    if (--calls_open != 0) return;
+    with_times([&] { times_->call_ends(outermost); });
+    outermost = nullptr;
   }
   void made(const Made& object) override {
     with_place([&](Here here) { rules_.made(object, here); });
     with_play([&] { play_->made(object); });
+    with_times([&] { times_->made(object); });
   }
   void destroyed(const void* handle) override {
     with_place([&](Here here) { rules_.destroyed(handle, here); });
     with_play([&] { play_->destroyed(handle); });
+    with_times([&] { times_->destroyed(handle); });
   }
   void keyed(const Keyed& key) override {
     with_place([&](Here here) { rules_.keyed(key, here); });
@@ -156,6 +164,7 @@ class Module final : public Observer {
     with_place([&](Here here) { rules_.owes(handle, what, count, here); });
   }
   void posting(const Posted& request) override {
+    with_times([&] { times_->posting(request); });
     // Its memory is looked at later, when the program is elsewhere.
     if (!request.sources.empty())
       return with_place([&](Here here) { posted = rules_.posting(request, here); });
@@ -163,20 +172,30 @@ class Module final : public Observer {
   }
   void not_posted(const void* qp) override {
     without_place([&] { rules_.not_posted(qp, posted); });
+    with_times([&] { times_->not_posted(qp); });
   }
   void emptied(const void* qp) override {
     place_is_known([&] { rules_.emptied(qp); });
     with_play([&] { play_->emptied(qp); });
+    with_times([&] { times_->emptied(qp); });
+  }
+  std::shared_ptr<Follower> follow(const void* qp) override {
+    std::shared_ptr<Follower> out;
+    with_times([&] { out = times_->follow(qp); });
+    return out;
   }
   void posting_receive(const PostedReceive& receive) override {
+    with_times([&] { times_->posting_receive(receive.queue); });
     if (waiting_.load(std::memory_order_relaxed))
       return with_place([&](Here here) { rules_.posting_receive(receive, here); });
     without_place([&] { rules_.posting_receive(receive, {"", 0}); });
   }
   void not_posted_receive(const PostedReceive& receive) override {
     without_place([&] { rules_.not_posted_receive(receive); });
+    with_times([&] { times_->not_posted_receive(receive.queue); });
   }
   void late_receive(const void* qp, Late what, std::uint64_t waited_ns) override {
+    with_times([&] { times_->late_receive(qp, what); });
     place_is_known([&] {
       rules_.late_receive(qp, what, waited_ns);
       waiting_.store(rules_.awaits_receive(), std::memory_order_relaxed);
@@ -193,6 +212,7 @@ class Module final : public Observer {
     return out;
   }
   void completed(const Completed& completion) override {
+    with_times([&] { times_->completed(completion); });
     without_place([&] { rules_.completed(completion, {"", 0}); });
   }
 
@@ -270,6 +290,11 @@ class Module final : public Observer {
       }
       for (const FaultPlay::Order& order : orders) obey(order);
     });
+  }
+  // No lock of this class: those of the times are held for as short as can be.
+  template <class Work>
+  void with_times(Work work) {
+    if (times_ != nullptr) observe(work);
   }
   void obey(const FaultPlay::Order& order) const {
     switch (order.what) {
@@ -378,6 +403,7 @@ class Module final : public Observer {
   const bool has_rules_;                       // else there are only faults
   const std::unique_ptr<FaultRecord> faults_;  // null: no sweep
   const std::unique_ptr<FaultPlay> play_;      // null: no file of faults for this process
+  const std::unique_ptr<TimeLog> times_;       // null: no timeline
   std::atomic<bool> waiting_{false};           // posted receives are of interest
   bool lazy_ = false;
   std::atomic<bool> serious_{false};

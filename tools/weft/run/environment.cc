@@ -202,6 +202,17 @@ Outcome<void> set_up_faults(const std::string& file, const std::string& folder) 
 }
 
 // The program may change its folder, so its variables name absolute paths.
+Outcome<void> set_up_timeline(const std::string& folder, const std::string& libraries) {
+  if (auto there = need_check_library(libraries); !there) return there;
+  std::error_code error;
+  std::filesystem::create_directories(folder, error);
+  if (error) return failure(fmt::format("--timeline: {}: {}", folder, error.message()));
+  if (access(folder.c_str(), W_OK | X_OK) != 0)
+    return failure(fmt::format("--timeline: {}: {}", folder, std::strerror(errno)));
+  setenv("WEFT_TIMELINE", std::filesystem::absolute(folder, error).c_str(), 1);
+  return {};
+}
+
 Outcome<void> set_up_check(const Checking& c, const std::string& folder) {
   if (auto there = need_check_library(folder); !there) return there;
   std::error_code error;

@@ -26,6 +26,7 @@ struct RunOptions {
   std::string faults;
   Checking checks;
   std::string shake;
+  std::string timeline;
 };
 
 void add_check_options(Arguments& command, RunOptions& o) {
@@ -62,6 +63,11 @@ void add_options(Arguments& command, RunOptions& o) {
                   "as this number decides; behind a colon, only the effects with these numbers "
                   "(docs/shake.md)")
       .type_name("SEED[:EFFECTS]");
+  command
+      .add_option("--timeline", o.timeline,
+                  "Write to files in DIR where each request spends its time, for `weft timeline` "
+                  "(docs/timeline.md)")
+      .type_name("DIR");
   command.add_flag("--sockets", o.sockets,
                    "Carry busy TCP connections between programs of one user on this machine over "
                    "shared memory; all others stay TCP (docs/sockets.md)");
@@ -119,6 +125,9 @@ Outcome<void> set_up(const RunOptions& o, const std::string& folder) {
   }
   if (!o.faults.empty()) {
     if (auto ready = set_up_faults(o.faults, folder); !ready) return ready;
+  }
+  if (!o.timeline.empty()) {
+    if (auto ready = set_up_timeline(o.timeline, folder); !ready) return ready;
   }
   return set_up_sockets(o, folder);
 }

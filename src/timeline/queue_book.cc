@@ -1,0 +1,202 @@
+#include "timeline/queue_book.h"
+
+#include <algorithm>
+#include <utility>
+
+namespace weft::timeline {
+
+namespace {
+
+constexpr std::size_t index_of(At what) { return static_cast<std::size_t>(what); }
+
+void note(std::uint64_t& time, std::uint64_t now) {
+  if (time == kNever) time = now;
+}
+
+}  // namespace
+
+std::string_view name_of(Op op) {
+  switch (op) {
+    case Op::kSend: return "Send";
+    case Op::kSendInvalidate: return "Send with invalidate";
+    case Op::kWrite: return "RDMA Write";
+    case Op::kWriteImm: return "RDMA Write with immediate";
+    case Op::kRead: return "RDMA Read";
+    case Op::kFetchAdd: return "fetch and add";
+    case Op::kCmpSwap: return "compare and swap";
+    case Op::kImmediate: return "Send with immediate";
+    case Op::kLocalInvalidate: return "local invalidate";
+    case Op::kBindWindow: return "bind";
+    case Op::kUnknown: break;
+  }
+  return "request";
+}
+
+void QueueBook::connected(std::uint32_t connection) {
+  connection_ = connection;
+  message_ = {};
+}
+
+std::uint32_t QueueBook::posting(const Post& post, std::uint64_t now) {
+  requests_.emplace_back();
+  requests_.back().post = post;
+  requests_.back().posted = now;
+  return first_ + static_cast<std::uint32_t>(requests_.size()) - 1;
+}
+
+void QueueBook::not_posted() {
+  if (!requests_.empty()) requests_.pop_back();
+}
+
+void QueueBook::post_returned(std::uint32_t first, std::uint64_t now) {
+  const auto size = static_cast<std::uint32_t>(requests_.size());
+  for (std::uint32_t i = first - first_ > size ? 0 : first - first_; i < size; ++i)
+    note(requests_[i].at[index_of(At::kPostEnd)], now);
+}
+
+QueueBook::Request* QueueBook::find(std::uint32_t number) {
+  const std::uint32_t i = number - first_;
+  return i < requests_.size() ? &requests_[i] : nullptr;
+}
+
+// It is sent for the first time, or once more, with all behind it.
+void QueueBook::begin_again(std::uint32_t number, Request& request) {
+  if (request.begun && number - first_ < unsent_ - first_) unsent_ = number;
+  request.begun = true;
+  request.built = false;
+  request.connection = connection_;
+  request.at[index_of(At::kFirstOut)] = request.at[index_of(At::kLastOut)] = kNever;
+}
+
+void QueueBook::sent(std::uint64_t offset, std::uint64_t now) {
+  for (Request* request = find(unsent_); request != nullptr; request = find(++unsent_)) {
+    const bool done = request->at[index_of(At::kCompleted)] != kNever;
+    if (done) continue;
+    if (!request->begun || request->begin >= offset) return;
+    note(request->at[index_of(At::kFirstOut)], now);
+    if (!request->built || request->end > offset) return;
+    note(request->at[index_of(At::kLastOut)], now);
+  }
+}
+
+void QueueBook::step(const Step& step, std::uint64_t now, Records& out) {
+  Request* const request = find(step.request);
+  switch (step.what) {
+    case Step::What::kConnected: break;  // connected() has the number
+    case Step::What::kBegun:
+      if (request == nullptr) return;
+      begin_again(step.request, *request);
+      request->begin = step.offset;
+      note(request->at[index_of(At::kTaken)], now);
+      break;
+    case Step::What::kBuilt:
+      if (request == nullptr) return;
+      request->built = true;
+      request->end = step.offset;
+      break;
+    case Step::What::kSent: sent(step.offset, now); break;
+    case Step::What::kCompleted:
+      if (request != nullptr) note(request->at[index_of(At::kCompleted)], now);
+      break;
+    case Step::What::kReceiveTaken: break;  // receive_taken()
+    case Step::What::kArrives: note(message_.time(At::kArrived), now); break;
+    case Step::What::kPlaced: placed(step, now, out); break;
+    case Step::What::kReceived:
+      message_.wr_id = step.wr_id;
+      message_.time(At::kReceived) = now;
+      received_.push_back(std::exchange(message_, {}));
+      break;
+  }
+}
+
+void QueueBook::receive_taken(std::uint64_t posted, std::uint64_t now) {
+  message_.time(At::kReceivePosted) = posted;
+  if (message_.late) message_.time(At::kLateUntil) = now;
+}
+
+void QueueBook::receive_is_late(std::uint64_t now) {
+  note(message_.time(At::kArrived), now);
+  message_.late = true;
+}
+
+void QueueBook::placed(const Step& step, std::uint64_t now, Records& out) {
+  note(message_.time(At::kArrived), now);
+  message_.time(At::kPlaced) = now;
+  message_.op = static_cast<Op>(step.op);
+  message_.length = step.length;
+  message_.connection = connection_;
+  message_.end = step.offset;
+  if (step.op == SendOp::kSend || step.op == SendOp::kImmediate) return;
+  write(Kind::kMessage, message_, 0, out);
+  message_ = {};
+}
+
+void QueueBook::polled(const Polled& completion, std::uint64_t now, Records& out) {
+  const bool good = completion.status == 0;
+  if (!(good && completion.receive) && poll_request(completion, now, out)) return;
+  if (!good || completion.receive) poll_receive(completion, now, out);
+}
+
+// Completions of a queue come in its order. One with an error may be of an unsignaled request.
+bool QueueBook::poll_request(const Polled& completion, std::uint64_t now, Records& out) {
+  const auto done = std::ranges::find_if(requests_, [&](const Request& request) {
+    return request.post.wr_id == completion.wr_id &&
+           (request.post.signaled || completion.status != 0);
+  });
+  if (done == requests_.end()) return false;
+  done->at[index_of(At::kPolled)] = now;
+  for (auto one = requests_.begin(); one != done; ++one) write(*one, 0, out);
+  write(*done, completion.status, out);
+  first_ += static_cast<std::uint32_t>(done - requests_.begin()) + 1;
+  requests_.erase(requests_.begin(), done + 1);
+  if (unsent_ - first_ > requests_.size()) unsent_ = first_;
+  return true;
+}
+
+// A receive that no message took has no record.
+void QueueBook::poll_receive(const Polled& completion, std::uint64_t now, Records& out) {
+  if (received_.empty() || received_.front().wr_id != completion.wr_id) return;
+  Message message = received_.front();
+  received_.pop_front();
+  if (message.time(At::kArrived) == kNever) return;
+  message.time(At::kPolled) = now;
+  write(Kind::kReceive, message, completion.status, out);
+}
+
+void QueueBook::emptied(Records& out) {
+  for (const Request& request : requests_) write(request, 0, out);
+  for (const Message& message : received_) write(Kind::kReceive, message, 0, out);
+  first_ += static_cast<std::uint32_t>(requests_.size());
+  unsent_ = first_;
+  requests_.clear();
+  received_.clear();
+  message_ = {};
+}
+
+void QueueBook::write(const Request& request, std::uint8_t status, Records& out) const {
+  Record record{.kind = Kind::kRequest,
+                .op = request.post.op,
+                .status = status,
+                .connection = request.connection != 0 ? request.connection : connection_,
+                .end_offset = request.built ? request.end : 0,
+                .length = request.post.length,
+                .qp = qp_,
+                .wr_id = request.post.wr_id};
+  record.set_times(request.posted, request.at);
+  out.push_back(record);
+}
+
+void QueueBook::write(Kind kind, const Message& message, std::uint8_t status, Records& out) const {
+  Record record{.kind = kind,
+                .op = message.op,
+                .status = status,
+                .connection = message.connection,
+                .end_offset = message.end,
+                .length = message.length,
+                .qp = qp_,
+                .wr_id = message.wr_id};
+  record.set_times(kNever, message.at);
+  if (record.start != kNever) out.push_back(record);
+}
+
+}  // namespace weft::timeline

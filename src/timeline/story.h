@@ -1,0 +1,67 @@
+// The records of several processes, put together: whose they are, and both ends of a message.
+//
+// A plain value.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "timeline/record.h"
+
+namespace weft::timeline {
+
+struct Process {
+  std::uint32_t id = 0;
+  std::string rank, host, program;
+  std::string boot_id;  // processes with the same one have one clock
+  std::uint64_t began = 0, began_real = 0;
+  std::uint64_t dropped = 0;  // records that had no room
+  std::vector<std::uint32_t> threads;
+
+  // "rank 3", or "process 4711 on h1".
+  [[nodiscard]] std::string name() const;
+};
+
+constexpr std::size_t kNobody = ~std::size_t{0};
+
+struct Item {
+  Record record;
+  std::size_t process = 0;
+  std::size_t connection = kNobody;  // of Story::connections
+  // The same message at the other end, of Story::items: of a request the receive or message.
+  std::size_t mate = kNobody;
+};
+
+struct CallItem {
+  Call call;
+  std::size_t process = 0;
+  std::size_t thread = 0;  // of Process::threads
+};
+
+struct ConnectionItem {
+  Connection connection;
+  std::size_t process = 0;
+  std::size_t peer = kNobody;      // the other end, of Story::connections
+  std::vector<std::size_t> items;  // of Story::items
+};
+
+struct Story {
+  std::vector<Process> processes;
+  std::vector<Item> items;
+  std::vector<CallItem> calls;
+  std::vector<ConnectionItem> connections;
+};
+
+// Adds a file. The text says what is wrong with it. One that is cut short counts as far as it goes.
+[[nodiscard]] std::optional<std::string> add_file(Story& story, std::span<const std::uint8_t> file);
+
+// When all files are there: finds the ends that belong together. Messages that no request has sent
+// are of no kind then.
+void match(Story& story);
+
+}  // namespace weft::timeline

@@ -1,0 +1,250 @@
+#!/usr/bin/env python3
+"""`weft run --timeline`: what each request was doing, both ends of a message, and the longest wait
+named rightly."""
+
+import json
+import os
+import pathlib
+import re
+import signal
+import subprocess
+import sys
+import tempfile
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "programs"))
+from harness import WEFT, Place, Process, Skip, check, free_port, main, need  # noqa: E402
+from perfetto import Trace  # noqa: E402
+
+PROGRAM = os.environ["WEFT_TEST_BIN_DIR"] + "/timeline_program"
+LIMIT_S = 60
+ROUNDS = 12
+HERE = Place([], "127.0.0.1", "::1")
+
+
+def weft(*words, status=0):
+    done = subprocess.run([WEFT, *words], capture_output=True, text=True, timeout=LIMIT_S)
+    check(done.returncode == status,
+          f"{words} ended with {done.returncode}, not {status}: {done.stdout}{done.stderr}")
+    return done.stdout + done.stderr
+
+
+def report(folder):
+    return json.loads(weft("timeline", "report", str(folder), "--json"))
+
+
+def both(folder, mode, *options, client_status=0):
+    """Server and client on this machine, each with a timeline."""
+    port = free_port()
+    env = {"TIMELINE_PORT": str(port)}
+    options = ("--timeline", str(folder), *options)
+    server = Process(HERE, [PROGRAM, "server", mode], options=options, env=env).listening(port)
+    client = Process(HERE, [PROGRAM, "client", mode, HERE.v4], options=options, env=env)
+    client.expect(client_status, LIMIT_S)
+    server.expect(0, LIMIT_S)
+    return report(folder)
+
+
+def on_hosts(folder, mode, link, *options):
+    """The same on two hosts of a lab."""
+    words = ["lab", "run", "--hosts", "2", "--link", link, "--", WEFT, "run", "--timeline",
+             str(folder), *options, "--", PROGRAM, "server", mode, "---", WEFT, "run", "--timeline",
+             str(folder), *options, "--", PROGRAM, "client", mode, "10.76.0.1"]
+    done = subprocess.run([WEFT, *words], capture_output=True, text=True, timeout=LIMIT_S)
+    for refusal in ("a host cannot be made", "lets no ordinary user", "/dev/net/tun", "/proc of a"):
+        if done.returncode != 0 and refusal in done.stderr:
+            raise Skip(done.stderr.strip())
+    check(done.returncode == 0, f"{words}: {done.stdout}{done.stderr}")
+    return report(folder)
+
+
+def process(found, role):
+    """The number of the server or the client."""
+    at = [i for i, one in enumerate(found["processes"]) if f" {role} " in one["program"]]
+    check(len(at) == 1, f"{role}: {found['processes']}")
+    return at[0]
+
+
+def is_largest(found, role, cause, share):
+    largest = found["largest"]
+    check((largest["process"], largest["cause"], largest["share"]) ==
+          (process(found, role), cause, share),
+          f"the largest wait is {largest}: {json.dumps(found['processes'], indent=1)}")
+
+
+def with_folder(test):
+    def run(_network):
+        with tempfile.TemporaryDirectory() as folder:
+            test(pathlib.Path(folder) / "times")
+    return run
+
+
+PERSONALITIES = ((), ("--personality", "roce"), ("--path", "tcp"))
+
+
+@with_folder
+def late_receive(folder):
+    for i, options in enumerate(PERSONALITIES):
+        found = both(folder / str(i), "late", *options)
+        is_largest(found, "server", "receive late", "the program's")
+        check(found["slowest"]["process"] == process(found, "server"), f"{found['slowest']}")
+
+
+@with_folder
+def unpolled(folder):
+    for i, options in enumerate(PERSONALITIES):
+        is_largest(both(folder / str(i), "unpolled", *options), "client",
+                   "completion queue not polled", "the program's")
+
+
+@with_folder
+def peer_busy(folder):
+    for i, options in enumerate(PERSONALITIES):
+        found = both(folder / str(i), "busy", *options)
+        is_largest(found, "client", "peer busy", "the peer's program's")
+        check(found["slowest"]["process"] == process(found, "server"), f"{found['slowest']}")
+
+
+@with_folder
+def depth1(folder):
+    found = on_hosts(folder, "depth1", "delay=5ms")
+    is_largest(found, "client", "one request at a time", "the program's")
+
+
+@with_folder
+def clocks(folder):
+    found = on_hosts(folder, "busy", "delay=1ms")
+    check(len(found["clocks"]) == 2 and found["clocks"][1]["known"], f"{found['clocks']}")
+    other = found["clocks"][1]
+    # All hosts of a lab have one clock, and do not know it. The link has 1 ms one way, so messages
+    # say no more than that.
+    check(abs(other["offset_ns"]) <= other["bound_ns"] <= 20e6, f"{other}")
+    check(other["bound_ns"] >= 0.9e6, f"{other}")
+    text = weft("timeline", "report", str(folder))
+    check("clock of h" in text and "at most" in text, text)
+
+
+@with_folder
+def slow_link(folder):
+    found = on_hosts(folder, "link", "rate=100Mbit")
+    largest = found["largest"]  # of either end
+    check((largest["cause"], largest["share"]) == ("TCP and the link", "Weft's"), f"{largest}")
+
+
+@with_folder
+def both_ends(folder):
+    """Each message is found at the other end, and the picture of both loads."""
+    found = both(folder, "busy")
+    for one in found["connections"]:
+        check(one["requests"] == ROUNDS and one["messages"] >= ROUNDS, f"{one}")
+        check(one["matched"] == 2 * ROUNDS, f"{one}")
+    names = {one["operation"] for one in found["phases"]}
+    check(names == {"Send"}, f"{names}")
+    picture = folder / "picture.pftrace"
+    weft("timeline", "convert", str(folder), str(picture))
+    trace = Trace(picture.read_bytes())
+    check(len(trace.processes) == 2, f"{trace.processes}")
+    sends = [one for one in trace.slices if one.name == "Send"]
+    comes = [one for one in trace.slices if one.name == "Send comes"]
+    check(len(sends) == len(comes) == 2 * ROUNDS, f"{len(sends)} and {len(comes)}")
+    ends = {one.flow_end: one for one in comes}
+    for send in sends:
+        to = ends[send.flow]
+        check(trace.process_of(send) != trace.process_of(to), "an arrow within a process")
+        check(to.end >= send.begin, "a message came before it was sent")
+    for part in ("doorbell", "sending", "completed", "placing", "rdma_get_cm_event", "ibv_reg_mr"):
+        check(any(one.name == part for one in trace.slices), f"no slice {part}")
+    short = folder / "picture.json"
+    weft("timeline", "convert", str(folder), str(short))
+    events = json.loads(short.read_text())["traceEvents"]
+    check(sum(one["ph"] == "X" and one["name"] == "Send" for one in events) == 2 * ROUNDS, "JSON")
+    check(sum(one["ph"] == "s" for one in events) == 2 * ROUNDS, "JSON")
+
+
+@with_folder
+def matched(folder):
+    """Streams of any form: large messages, rings, checksums, markers."""
+    forms = (*PERSONALITIES, ("--crc", "on"), ("--path", "tcp", "--crc", "off"),
+             ("--path", "tcp", "--markers=on"), ("--progress", "thread"),
+             ("--personality", "roce", "--path", "tcp"), ("--check",), ("--shake", "3"))
+    for i, options in enumerate(forms):
+        found = both(folder / str(i), "link", *options)
+        client = process(found, "client")
+        for one in found["connections"]:
+            if one["process"] == client:
+                check(one["requests"] == one["matched"] == 40, f"{options}: {one}")
+                check(1 < one["depth"] <= 8, f"{options}: {one}")
+
+
+@with_folder
+def killed(folder):
+    found = both(folder, "killed", client_status=-signal.SIGKILL)
+    client = process(found, "client")
+    requests = [one["requests"] for one in found["connections"] if one["process"] == client]
+    check(requests == [ROUNDS], f"{requests}")
+
+
+@with_folder
+def threads(folder):
+    found = both(folder, "threads")
+    client = process(found, "client")
+    ends = [one for one in found["connections"] if one["process"] == client]
+    check([one["requests"] for one in ends] == [ROUNDS] * 3, f"{ends}")
+    check(all(one["matched"] == ROUNDS for one in ends), f"{ends}")
+
+
+@with_folder
+def ranks(folder):
+    for rank in ("0", "1"):
+        env = {**os.environ, "PMIX_RANK": rank}
+        subprocess.run([WEFT, "run", "--timeline", str(folder), "--",
+                        os.path.join(os.path.dirname(PROGRAM), "zoo_e02_mended")], env=env,
+                       check=True, timeout=LIMIT_S, capture_output=True)
+    names = [one["name"] for one in report(folder)["processes"]]
+    check(sorted(names) == ["rank 0", "rank 1"], f"{names}")
+
+
+@with_folder
+def datagrams(folder):
+    need("ibv_ud_pingpong")
+    options = ("--timeline", str(folder), "--personality", "roce")
+    port = free_port()
+    argv = ["ibv_ud_pingpong", "-g", "1", "-p", str(port), "-n", "50"]
+    server = Process(HERE, argv, options=options).listening(port, kind="tcp")
+    client = Process(HERE, [*argv, "127.0.0.1"], options=options)
+    client.expect(0, LIMIT_S)
+    server.expect(0, LIMIT_S)
+    found = report(folder)
+    counts = [one["count"] for one in found["phases"] if one["requests"]]
+    check(counts == [50, 50], f"{found['phases']}")
+
+
+@with_folder
+def limits(folder):
+    """No room for records: it is said, and the program goes on."""
+    program = os.path.join(os.path.dirname(PROGRAM), "zoo_e02_mended")
+    done = subprocess.run(
+        ["sh", "-c", f"ulimit -f 0; exec {WEFT} run --timeline {folder} -- {program}"],
+        capture_output=True, text=True, timeout=LIMIT_S)
+    check(done.returncode == 0, f"{done}")
+    check("--timeline: " in done.stderr and "File too large" in done.stderr, done.stderr)
+
+
+@with_folder
+def usage(folder):
+    folder.mkdir()
+    check("there is no record" in weft("timeline", "report", str(folder), status=1), "empty")
+    (folder / "some.weft").write_bytes(b"x" * 5000)
+    check("is not a file of" in weft("timeline", "report", str(folder), status=1), "other file")
+    check("No such file" in weft("timeline", "report", str(folder / "no"), status=1), "no folder")
+    refused = weft("run", "--timeline", "/proc/nothing", "--", "true", status=1)
+    check("--timeline: /proc/nothing" in refused, refused)
+    text = weft("timeline", "convert", str(folder), "x", "--format", "bmp", status=2)
+    check(re.search("bmp|perfetto", text) is not None, text)
+
+
+if __name__ == "__main__":
+    main({"late_receive": late_receive, "unpolled": unpolled, "peer_busy": peer_busy,
+          "depth1": depth1, "slow_link": slow_link, "clocks": clocks, "both_ends": both_ends,
+          "matched": matched,
+          "killed": killed, "threads": threads, "ranks": ranks, "datagrams": datagrams,
+          "limits": limits, "usage": usage})

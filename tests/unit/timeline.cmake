@@ -1,0 +1,2 @@
+weft_add_test(timeline_test LABELS unit SOURCES timeline_book_test.cc timeline_story_test.cc timeline_waits_test.cc
+              DEPS weft_timeline)

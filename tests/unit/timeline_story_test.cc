@@ -1,0 +1,182 @@
+// Files of `weft run --timeline` put together: both ends of a message, clocks, pictures.
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "timeline/phases.h"
+#include "timeline/picture.h"
+#include "timeline_testing.h"
+
+namespace weft::timeline {
+namespace {
+
+TEST(TimelineStory, FindsBothEndsOfAMessage) {
+  Scene scene;
+  const std::size_t a = scene.process("a");
+  const std::size_t b = scene.process("b");
+  scene.connect(a, b);
+  scene.send(a, b, 64, {.posted = 100, .placed = 200});
+  scene.send(b, a, 128, {.posted = 300, .placed = 400});
+  const Story story = scene.story();
+  ASSERT_EQ(story.connections.size(), 2U);
+  EXPECT_EQ(story.connections[0].peer, 1U);
+  EXPECT_EQ(story.connections[1].peer, 0U);
+  std::size_t matched = 0;
+  for (std::size_t i = 0; i < story.items.size(); ++i) {
+    const Item& item = story.items[i];
+    if (item.record.kind != Kind::kRequest) continue;
+    ASSERT_NE(item.mate, kNobody);
+    EXPECT_EQ(story.items[item.mate].mate, i);
+    EXPECT_EQ(story.items[item.mate].record.end_offset, item.record.end_offset);
+    EXPECT_NE(story.items[item.mate].process, item.process);
+    ++matched;
+  }
+  EXPECT_EQ(matched, 2U);
+}
+
+TEST(TimelineStory, PortsAreUsedAgain) {
+  Scene scene;
+  const std::size_t a = scene.process("a");
+  const std::size_t b = scene.process("b");
+  for (std::uint64_t i = 0; i < 3; ++i) {
+    scene.connect(a, b, 1000 * i);
+    scene.send(a, b, 64, {.posted = 1000 * i + 10, .placed = 1000 * i + 20});
+  }
+  for (const Item& item : scene.story().items) ASSERT_NE(item.mate, kNobody);
+  const Story story = scene.story();
+  for (const ConnectionItem& one : story.connections)
+    EXPECT_EQ(one.connection.start, story.connections[one.peer].connection.start);
+}
+
+TEST(TimelineStory, RefusesWhatIsNoFileOfItAndTakesOneThatIsCutShort) {
+  Story story;
+  EXPECT_TRUE(add_file(story, std::vector<std::uint8_t>(10)));
+  EXPECT_TRUE(add_file(story, std::vector<std::uint8_t>(kHeaderBytes)));
+  std::vector<std::uint8_t> file = file_of({}, std::vector<Octets64>(3));
+  file.resize(file.size() - 100);
+  EXPECT_FALSE(add_file(story, file));
+  EXPECT_EQ(story.processes.size(), 1U);
+  // A wrong number of records in the header reaches nothing behind the file.
+  FileHeader header;
+  header.written = header.capacity = ~std::uint64_t{0};
+  std::vector<std::uint8_t> wrong = file_of(header, {}, false);
+  EXPECT_FALSE(add_file(story, wrong));
+}
+
+TEST(TimelineStory, CountsRecordsThatHadNoRoom) {
+  FileHeader header;
+  header.written = 1003;
+  header.capacity = 3;
+  Story story;
+  EXPECT_FALSE(add_file(story, file_of(header, std::vector<Octets64>(3), false)));
+  EXPECT_EQ(story.processes.front().dropped, 1000U);
+}
+
+TEST(TimelineStory, OctetsOfAnyKindAreNoCrash) {
+  std::mt19937 random(7);
+  for (int round = 0; round < 200; ++round) {
+    std::vector<Octets64> records(20);
+    for (Octets64& one : records) {
+      for (std::uint8_t& octet : one) octet = static_cast<std::uint8_t>(random());
+      one[0] = static_cast<std::uint8_t>(random() % 7);
+    }
+    Story story;
+    EXPECT_FALSE(add_file(story, file_of({}, records)));
+    match(story);
+    const Clocks clocks(story);
+    static_cast<void>(as_perfetto(picture_of(story, clocks)));
+    static_cast<void>(phases_of(story, clocks));
+  }
+}
+
+// --- clocks ---
+
+TEST(TimelineClocks, TheDifferenceIsWithinItsBound) {
+  std::mt19937 random(3);
+  for (const double drift : {0.0, 40e-6, -80e-6}) {
+    for (const double offset : {0.0, 5e12, -3e9}) {
+      std::vector<Delay> there, back;
+      for (std::uint64_t i = 0; i < 5000; ++i) {
+        const std::uint64_t t = 1'000'000'000'000 + i * 2'000'000;
+        const auto other = [&](std::uint64_t at) {
+          return at + static_cast<std::uint64_t>(std::llround(
+                          offset + drift * static_cast<double>(at - 1'000'000'000'000)));
+        };
+        there.push_back({t, other(t + 20'000 + random() % 300'000)});
+        back.push_back({other(t), t + 20'000 + random() % 300'000});
+      }
+      const Difference found = compare_clocks(there, back);
+      EXPECT_NEAR(found.offset_ns, offset, found.bound_ns + 1000);
+      EXPECT_LT(found.bound_ns, 40'000);
+      EXPECT_NEAR(found.drift, drift, 5e-6);
+      EXPECT_EQ(found.messages, 10'000U);
+    }
+  }
+}
+
+TEST(TimelineClocks, AShortTimeHasNoDrift) {
+  const std::vector<Delay> there = {{1000, 6100}, {2000, 7010}};
+  const std::vector<Delay> back = {{6500, 1510}, {7500, 2900}};
+  const Difference found = compare_clocks(there, back);
+  EXPECT_EQ(found.drift, 0);
+  EXPECT_NEAR(found.offset_ns, 5000, 10.5);
+  EXPECT_NEAR(found.bound_ns, 10, 0.5);
+}
+
+TEST(TimelineClocks, OtherMachinesAreBroughtToTheClockOfTheFirst) {
+  Scene scene;
+  const std::size_t a = scene.process("a", "one");
+  const std::size_t b = scene.process("b", "two");
+  constexpr std::uint64_t kMore = 7'000'000;
+  scene.connect(a, b);
+  scene.send(a, b, 64, {.posted = 100, .placed = 200 + kMore});
+  scene.send(b, a, 64, {.posted = 300 + kMore, .placed = 400});
+  const Story story = scene.story();
+  const Clocks clocks(story);
+  ASSERT_EQ(clocks.machines().size(), 2U);
+  EXPECT_TRUE(clocks.machines()[1].known);
+  EXPECT_NEAR(static_cast<double>(clocks.common(b, 200 + kMore)), 200, 100);
+  EXPECT_EQ(clocks.common(a, 200), 200U);
+  EXPECT_EQ(clocks.common(b, kNever), kNever);
+}
+
+// --- pictures ---
+
+TEST(TimelinePicture, RequestsThatOverlapHaveRowsOfTheirOwn) {
+  Scene scene;
+  const std::size_t a = scene.process("a");
+  const std::size_t b = scene.process("b");
+  scene.connect(a, b);
+  for (std::uint64_t i = 0; i < 3; ++i)
+    scene.send(a, b, 64, {.posted = 100 + i, .polled = 300 + i, .placed = 200 + i});
+  const Story story = scene.story();
+  const Picture picture = picture_of(story, Clocks(story));
+  std::size_t rows = 0;
+  for (const Track& track : picture.tracks)
+    if (track.name.find("requests") != std::string::npos) ++rows;
+  EXPECT_EQ(rows, 3U);
+  // Each slice lies in those that are open on its track, or behind them.
+  std::vector<std::vector<const Slice*>> open(picture.tracks.size());
+  for (const Slice& slice : picture.slices) {
+    auto& stack = open[slice.track];
+    while (!stack.empty() && stack.back()->end <= slice.begin) stack.pop_back();
+    if (!stack.empty()) {
+      EXPECT_LE(slice.end, stack.back()->end) << slice.name;
+    }
+    stack.push_back(&slice);
+  }
+}
+
+TEST(TimelinePicture, JsonIsQuoted) {
+  Scene scene;
+  scene.connect(scene.process("a \"b\\\n\xff"), scene.process("c"));
+  const Story story = scene.story();
+  const std::string json = as_json(picture_of(story, Clocks(story)));
+  EXPECT_NE(json.find(R"(a \"b\\??)"), std::string::npos) << json;
+}
+
+}  // namespace
+}  // namespace weft::timeline

@@ -1,0 +1,121 @@
+// `weft timeline`: reads what `weft run --timeline DIR` has written.
+#include <fcntl.h>
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "timeline/picture.h"
+#include "weft/command.h"
+#include "weft/common/arguments.h"
+#include "weft/common/net.h"
+#include "weft/common/read_all.h"
+#include "weft/timeline/timeline_text.h"
+
+namespace weft::cli {
+namespace {
+
+namespace fs = std::filesystem;
+
+struct TimelineOptions {
+  std::string folder;
+  std::string output;
+  std::string format;
+  bool json = false;
+};
+
+Outcome<timeline::Story> read_story(const std::string& folder) {
+  constexpr std::size_t kMost = 1U << 30U;
+  std::error_code error;
+  std::vector<fs::path> files;
+  for (fs::directory_iterator entry(folder, error), end; !error && entry != end;
+       entry.increment(error)) {
+    if (entry->path().extension() == ".weft") files.push_back(entry->path());
+  }
+  if (error) return failure(fmt::format("{}: {}", folder, error.message()));
+  std::ranges::sort(files);
+  timeline::Story story;
+  for (const fs::path& path : files) {
+    const UniqueFd fd(open(path.c_str(), O_RDONLY | O_CLOEXEC));
+    const auto octets = fd ? read_all(fd.get(), kMost) : std::nullopt;
+    if (!octets) return failure(fmt::format("{}: {}", path.string(), std::strerror(errno)));
+    const auto wrong = add_file(
+        story, std::span(reinterpret_cast<const std::uint8_t*>(octets->data()), octets->size()));
+    if (wrong) return failure(fmt::format("{}: {}", path.string(), *wrong));
+  }
+  if (story.processes.empty()) {
+    return failure(fmt::format(
+        "{}: there is no record of weft run --timeline: did the program use verbs?", folder));
+  }
+  match(story);
+  return story;
+}
+
+Outcome<int> report(const TimelineOptions& o) {
+  const auto story = read_story(o.folder);
+  if (!story) return tl::unexpected(story.error());
+  const timeline::Clocks clocks(*story);
+  if (o.json) {
+    fmt::print("{}\n", timeline_json(*story, clocks)
+                           .dump(2, ' ', false, nlohmann::json::error_handler_t::replace));
+  } else {
+    fmt::print("{}", timeline_text(*story, clocks));
+  }
+  return kExitOk;
+}
+
+Outcome<int> convert(const TimelineOptions& o) {
+  const auto story = read_story(o.folder);
+  if (!story) return tl::unexpected(story.error());
+  const timeline::Picture picture = picture_of(*story, timeline::Clocks(*story));
+  const bool json =
+      o.format.empty() ? fs::path(o.output).extension() == ".json" : o.format == "json";
+  const std::string trace = json ? as_json(picture) : as_perfetto(picture);
+  std::ofstream out(o.output, std::ios::binary | std::ios::trunc);
+  out << trace;
+  out.close();
+  if (!out) return failure(fmt::format("{}: {}", o.output, std::strerror(errno)));
+  return kExitOk;
+}
+
+}  // namespace
+
+void add_timeline(Arguments& app) {
+  auto options = std::make_shared<TimelineOptions>();
+  Arguments* command = app.add_subcommand(
+      "timeline", "Show where the requests of `weft run --timeline` spent their time");
+  command->require_subcommand(1, 1);
+  const auto add_folder = [&](Arguments& to) {
+    to.add_option("folder", options->folder, "That of `weft run --timeline DIR`")
+        .type_name("DIR")
+        .required();
+  };
+  Arguments* shown = command->add_subcommand(
+      "report", "Print what each process waited for, the longest wait first");
+  add_folder(*shown);
+  shown->add_flag("--json", options->json, "Print a JSON object");
+  when_chosen(*shown, [options] { return report(*options); });
+  Arguments* converted =
+      command->add_subcommand("convert", "Write a picture for https://ui.perfetto.dev");
+  add_folder(*converted);
+  converted->add_option("output", options->output, "The file to write")
+      .type_name("FILE")
+      .required();
+  converted
+      ->add_option("--format", options->format,
+                   "perfetto, or json (Chrome's, for short ones). Default: json for a FILE that "
+                   "ends in .json, else perfetto")
+      .type_name("FORMAT")
+      .one_of({"perfetto", "json"});
+  when_chosen(*converted, [options] { return convert(*options); });
+}
+
+}  // namespace weft::cli
