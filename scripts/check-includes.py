@@ -107,7 +107,7 @@ CIRCLES = [
 ]
 VOCABULARY = {"weft/config.h", "weft/limits.h", "weft/result.h", "weft/system_error.h", "weft/types.h"}
 # What rooms of the operating system may use of include/weft; io deals with addresses and counts.
-PUBLIC_FOR = {"os": VOCABULARY, "shm": VOCABULARY, "io": VOCABULARY | {"weft/address.h", "weft/counters.h"}}
+PUBLIC_FOR = {"os": VOCABULARY, "shm": VOCABULARY, "io": VOCABULARY | {"weft/address.h", "weft/counters.h", "weft/link.h"}}
 
 # What the core may take from <...>: the C++ library without clocks, threads, files and random
 # numbers, tl::expected, and instruction intrinsics.

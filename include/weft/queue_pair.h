@@ -5,6 +5,7 @@
 #pragma once
 
 #include <weft/completion.h>
+#include <weft/link.h>
 #include <weft/memory.h>
 #include <weft/result.h>
 #include <weft/types.h>
@@ -51,6 +52,9 @@ struct QpOptions {
   std::function<void(const RefusedMemory&)> on_refused_memory;
   // Hears of the steps of requests and messages; null: nobody. Not of kUd. As on_late_receive.
   std::function<void(const Step&)> on_step;
+  // For tests, kRc and kUc: how bad the link of a new connection is. Asked as on_late_receive is
+  // called; null: it is as good as TCP.
+  std::function<LinkTrouble()> link;
 };
 
 struct QpCaps {

@@ -131,6 +131,7 @@ Status QueuePairImpl::attach(std::unique_ptr<io::Transport> transport,
     state_.store(QpState::kRts, std::memory_order_release);
     result = os::guarded([&]() -> Status {
       const auto rights = remote_access_.load(std::memory_order_relaxed);
+      if (auto linked = put_on_link(transport, mine); !linked) return linked;
       if (auto opened = lane_.open(std::move(transport), std::move(trace), mine, rights); !opened) {
         return opened;
       }

@@ -3,7 +3,9 @@
 #include <atomic>
 #include <utility>
 
+#include "io/link_transport.h"
 #include "os/clock.h"
+#include "os/guarded.h"
 #include "verbs/window.h"
 
 namespace weft::verbs {
@@ -14,7 +16,17 @@ QpHost::QpHost(std::shared_ptr<ProtectionDomainImpl> pd, const QpOptions& option
       number_(std::move(number)),
       queues_(options, number_.value()),
       on_late_receive_(options.on_late_receive),
-      on_refused_memory_(options.on_refused_memory) {}
+      on_refused_memory_(options.on_refused_memory),
+      link_(options.link) {}
+
+Status QpHost::put_on_link(std::unique_ptr<io::Transport>& transport,
+                           const proto::StreamParams& params) const {
+  if (!link_) return {};
+  return os::guarded([&]() -> Status {
+    io::put_on_bad_link(transport, link_(), {params.crc, params.path == PathMode::kTcp});
+    return {};
+  });
+}
 
 WcStatus QpHost::local_operation(proto::SendWqe& wqe) {
   if (wqe.op == SendOp::kBindWindow) return execute_bind(*pd_, stream_id(), wqe);

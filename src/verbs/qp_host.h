@@ -45,6 +45,10 @@ class QpHost : public progress::LaneOwner {
  protected:
   QpHost(std::shared_ptr<ProtectionDomainImpl> pd, const QpOptions& options, Number number);
 
+  // Puts the transport of a new connection on the link that the program wants.
+  [[nodiscard]] Status put_on_link(std::unique_ptr<io::Transport>& transport,
+                                   const proto::StreamParams& params) const;
+
   // An unreliable queue pair has sent all that is queued, as far as anybody can tell.
   void lose_work();
 
@@ -56,6 +60,7 @@ class QpHost : public progress::LaneOwner {
  private:
   const std::function<void(LateReceive, Duration)> on_late_receive_;
   const std::function<void(const RefusedMemory&)> on_refused_memory_;
+  const std::function<LinkTrouble()> link_;
 };
 
 }  // namespace weft::verbs

@@ -108,6 +108,8 @@ Status QueuePairImpl::link(std::unique_ptr<io::Transport> transport,
     writes_seen_ = 0;
     queues_.set_failed(false);
     overflow_.store(false, std::memory_order_relaxed);
+    result = put_on_link(transport, mine);
+    if (!result) return;
     result = lane_.open(std::move(transport), std::move(trace), mine,
                         remote_access_.load(std::memory_order_relaxed));
     if (!result) return;
