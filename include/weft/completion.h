@@ -68,6 +68,7 @@ class CompletionQueue {
   virtual void wait_for_acks() = 0;
 
   [[nodiscard]] virtual std::uint32_t depth() const = 0;
+  [[nodiscard]] virtual std::size_t queued() const = 0;  // completions that nobody has polled yet
   [[nodiscard]] virtual std::shared_ptr<CompletionChannel> channel() const = 0;
   [[nodiscard]] virtual void* context() const = 0;      // the caller's, from CqOptions
   [[nodiscard]] virtual std::size_t users() const = 0;  // QPs attached (a QP may count twice)

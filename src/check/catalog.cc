@@ -39,12 +39,14 @@ constexpr RuleText kRules[] = {
      "A message of the peer shows that it has the data, not that the adapter is done with the "
      "memory: it may have to send it again.",
      "As for E10. If the peer writes there, use separate memory for what is sent and what comes."},
-    {"E12", "Memory of a request was unmapped before its completion",
-     "The memory that a Send or a Write reads was there when the request was posted, and is not "
-     "when its completion is polled: by munmap, or by free of a large allocation. Memory that was "
-     "given back to the heap and stays mapped is not noticed, nor is memory of Reads and receives.",
-     "The adapter may still read the memory. It has pinned the pages, so it sends whatever is in "
-     "them, while the program has other pages at these addresses.",
+    {"E12", "Memory of a request was given back before its completion",
+     "The program gives memory back (free, munmap, mremap, madvise) that an outstanding request "
+     "reads, or writes to, and whose region is still registered. Or the memory that a Send or a "
+     "Write reads was there when the request was posted, and is not mapped when its completion is "
+     "polled. Not noticed is what realloc or an allocator of the program gives back.",
+     "The adapter may still use the memory. It has pinned the pages, so it sends whatever is in "
+     "them, or writes into what has become the memory of something else, while the program has "
+     "other pages at these addresses.",
      "Free memory when the completions of all its requests have been polled, and its region is "
      "deregistered."},
     {"E20", "The send queue would be full on an adapter",
@@ -57,14 +59,56 @@ constexpr RuleText kRules[] = {
      "depths up, so the program works here by luck.",
      "Signal at least one request in each half of the queue, poll the send CQ before posting more, "
      "or ask for a deeper queue (max_send_wr)."},
-    {"W21", "A request is larger than the program asked for",
+    {"W21", "A request is larger than the program asked for, or there are more receives",
      "A request has more inline data or more SGEs than the program asked for when it made the "
-     "queue pair (max_inline_data, max_send_sge). Under --check ibv_create_qp grants what was "
-     "asked "
-     "for, so a program that goes by what it was granted is not reported.",
-     "Weft takes at least 128 octets inline and 4 SGEs. An adapter that grants what it was asked "
-     "for refuses the request with EINVAL. weft run --shake SEED:6 does so, too.",
+     "queue pair (max_inline_data, max_send_sge, max_recv_sge), or more receives are posted "
+     "(max_recv_wr). Not reported is a program that posts receives until ibv_post_recv fails. "
+     "Receives of a shared receive queue are not counted. Under --check ibv_create_qp grants what "
+     "was asked for, so a program that goes by what it was granted is not reported.",
+     "Weft takes at least 128 octets inline and 4 SGEs, and rounds depths up. An adapter that "
+     "grants "
+     "what it was asked for refuses the request with EINVAL, or the receive with ENOMEM. weft run "
+     "--shake SEED:6 does so, too.",
      "Ask for what is used, and go by what ibv_create_qp returns."},
+    {"W22", "A key or a right of memory is the wrong one",
+     "An SGE has an rkey in place of an lkey, or a request has an lkey in place of an rkey: under "
+     "--check they are different numbers. Or, on an iWARP device, an RDMA Read writes to memory "
+     "that "
+     "was registered without IBV_ACCESS_REMOTE_WRITE.",
+     "Weft's lkey and rkey of a region are one number, and so are those of many adapters, but not "
+     "of "
+     "all. On iWARP the answer to a Read is a message of the peer that writes to the memory, so "
+     "adapters ask for the right; Weft does not.",
+     "Use lkey in SGEs, and send rkey to the peer. Register the memory of Reads with "
+     "IBV_ACCESS_REMOTE_WRITE if the device is iWARP (transport_type of struct ibv_device)."},
+    {"E23", "A completion queue has overflowed",
+     "A completion queue has more completions than the program asked room for when it made it "
+     "(cqe). "
+     "Seen when the program polls it, or destroys it. Under --check the cqe of a completion queue "
+     "is "
+     "what was asked for.",
+     "Weft rounds up to a power of two. An adapter without room for a completion breaks the queue: "
+     "IBV_EVENT_CQ_ERR, and all queue pairs that use it are in the error state. weft run --shake "
+     "SEED:6 does so, too.",
+     "Make the completion queue as deep as all queues together that complete to it, as far as "
+     "their "
+     "requests are signaled, and all their receives."},
+    {"E30", "An undefined field of a completion is read",
+     "The program reads a field by ibv_wc_read_* that the completion does not have. With an error "
+     "only wr_id, status, qp_num and vendor_err are there, and not the opcode either. With "
+     "success, "
+     "byte_len is there for receives, Reads and atomics, imm_data with IBV_WC_WITH_IMM or "
+     "IBV_WC_WITH_INV, and src_qp, slid, sl and dlid_path_bits for datagrams. Fields of struct "
+     "ibv_wc are not seen: weft run --shake SEED:4 fills those that are undefined.",
+     "Adapters leave there whatever was there before, perhaps what an earlier completion had.",
+     "Look at the status first. Find out what has failed by wr_id."},
+    {"W40", "The program waits for an event that does not come",
+     "A completion queue had completions when it was armed (ibv_req_notify_cq). The program has "
+     "not "
+     "polled it since, and waits in ibv_get_cq_event.",
+     "Completions that are there when a queue is armed make no event. The program sleeps until "
+     "another one comes, perhaps for ever.",
+     "Arm, then poll until nothing is there, and only then wait."},
     {"E41", "A destroy call waits for acknowledgments that the program owes",
      "Events of the object were fetched and not acknowledged: by ibv_ack_cq_events, "
      "ibv_ack_async_event or rdma_ack_cm_event. The report is printed a second after the call "

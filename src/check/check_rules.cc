@@ -113,7 +113,7 @@ void Rules::goes_on(Fullness& full) {
 }
 
 void Rules::sum_up_full(Object& qp) {
-  for (std::optional<Finding>* one : {&qp.full.beyond, &qp.full.refused}) {
+  for (std::optional<Finding>* one : {&qp.full.beyond, &qp.full.refused, &qp.crowded}) {
     if (*one) report_(**one);
     one->reset();
   }
@@ -191,6 +191,7 @@ std::uint64_t Rules::posting(const Posted& request, Here here) {
   if (qp == nullptr || qp->dead) return 0;
   goes_on(qp->full);
   check_sizes(*qp, request, here);
+  check_keys(request, *qp, here);
   Slot& slot = qp->slots.emplace_back();
   slot.request = request;
   slot.number = ++posts_;
@@ -210,8 +211,10 @@ void Rules::set_waiting(LateOnes& late, bool waiting) {
 
 void Rules::posting_receive(const PostedReceive& receive, Here here) {
   const void* const queue = receive.queue;
+  watch(receive.sinks);
   share(receive.sinks);
   sinks_.add(queue, receive.wr_id, receive.sinks);
+  if (Object* const object = find(queue)) check_receive(*object, receive, here);
   if (waiting_ == 0) return;
   for (auto& [handle, object] : objects_) {
     if (!object.late.waiting || object.late.posted != 0) continue;
@@ -281,6 +284,8 @@ void Rules::emptied(const void* handle) {
   sum_up_full(*qp);
   qp->slots.clear();
   sinks_.clear(handle);
+  qp->receives = 0;
+  qp->crowded.reset();
   qp->memory.reset();
   qp->failed = false;
 }
@@ -303,8 +308,15 @@ void Rules::refused(const Refused& what) {
     qp->memory = what;  // for the completion
     return;
   }
-  Finding finding{"N01", qp->born_call, "a request of the peer was refused: " + keys_.explain(what),
-                  qp->born.at, keys_.about(what.key)};
+  const bool by_lkey = keys_.lives(what.key ^ kLkeyMark) && !keys_.lives(what.key);
+  Finding finding{"N01", qp->born_call, "a request of the peer was refused: ", qp->born.at,
+                  keys_.about(by_lkey ? what.key ^ kLkeyMark : what.key)};
+  if (by_lkey) {
+    finding.rule = "W22";
+    finding.text += "its rkey " + hex(what.key) + " is an lkey of this process";
+  } else {
+    finding.text += keys_.explain(what);
+  }
   finding.notes.push_back(made_note(*qp));
   report_(finding);
 }

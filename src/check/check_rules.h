@@ -11,6 +11,7 @@
 #include <string_view>
 #include <unordered_map>
 #include <unordered_set>
+#include <utility>
 #include <vector>
 
 #include "check/finding.h"
@@ -47,10 +48,18 @@ class Rules {
   // Whether a message waits for a receive: the place of posting_receive() is of interest.
   [[nodiscard]] bool awaits_receive() const { return waiting_ > 0; }
   void posting_receive(const PostedReceive& receive, Here here);
-  void not_posted_receive(const PostedReceive& receive) {
-    sinks_.take_back(receive.queue, receive.wr_id, receive.sinks);
-  }
+  void not_posted_receive(const PostedReceive& receive);
   void refused(const Refused& what);
+  // Memory that outstanding requests use lies between these; first >= second: there is none.
+  [[nodiscard]] std::pair<std::uint64_t, std::uint64_t> watched() const { return watched_; }
+  // The program gives memory back. True: nothing uses it.
+  [[nodiscard]] bool is_free(const Octets& memory);
+  void gone(const Octets& memory, Here here);
+  void reads_undefined(const void* cq, Here here, std::string_view status, bool success);
+  void overflows(const void* cq, std::size_t queued, std::uint32_t asked, Here here);
+  void armed(const void* cq, std::size_t queued, Here here);
+  void polls(const void* cq);
+  void waits(const void* channel, Here here);
   void late_receive(const void* qp, Late what, std::uint64_t waited_ns);
   // The process ends.
   void ended();
@@ -94,12 +103,17 @@ class Rules {
     bool dead = false;
     bool of_rdma_cm = false;  // librdmacm made it, and keeps it for all ids
     std::string refused_call;
-    std::vector<Note> children;     // at the time of the refusal
-    std::deque<Slot> slots;         // of a queue pair: requests whose slots an adapter would hold
-    bool failed = false;            // of a queue pair: an error completion was reported
-    LateOnes late;                  // of a queue pair
-    Fullness full;                  // of a queue pair
-    std::optional<Refused> memory;  // of a queue pair: an SGE that was refused last
+    std::vector<Note> children;      // at the time of the refusal
+    std::deque<Slot> slots;          // of a queue pair: requests whose slots an adapter would hold
+    bool failed = false;             // of a queue pair: an error completion was reported
+    LateOnes late;                   // of a queue pair
+    Fullness full;                   // of a queue pair
+    std::optional<Refused> memory;   // of a queue pair: an SGE that was refused last
+    std::size_t receives = 0;        // of a queue pair: posted, and not polled
+    std::optional<Finding> crowded;  // too many of them, if the program polls without a refusal
+    bool overflowed = false;         // of a completion queue: E23
+    std::size_t armed_with = 0;      // of a completion queue: what was there, if nobody has polled
+    Origin armed_at = 0;
   };
 
   static constexpr std::size_t kSrqOfQp = 3;  // its place among the parents
@@ -110,9 +124,15 @@ class Rules {
   void check_sizes(const Object& qp, const Posted& request, Here here);
   void goes_on(Fullness& full);
   void note_memory(Slot& slot, Here here);
+  void watch(const std::vector<Octets>& octets);
+  // The request whose sources overlap.
+  [[nodiscard]] Slot* user_of(const Octets& memory);
   void share(const std::vector<Octets>& sinks);
   void check_memory(const Object& qp, const Slot& slot);
-  void receive_polled(const Object& qp, std::uint64_t wr_id);
+  void receive_polled(Object& qp, std::uint64_t wr_id);
+  void check_keys(const Posted& request, const Object& qp, Here here);
+  void check_lkeys(const std::vector<Octets>& octets, const Object& queue, Here here);
+  void check_receive(Object& queue, const PostedReceive& receive, Here here);
   void sum_up_full(Object& qp);
   [[nodiscard]] std::string memory_of(const Object& qp, const Posted& request,
                                       std::vector<Note>& notes) const;
@@ -127,6 +147,7 @@ class Rules {
   Keys keys_;
   Sinks sinks_;
   std::unordered_set<const void*> summed_;  // queue pairs that may have requests with sums
+  std::pair<std::uint64_t, std::uint64_t> watched_{~std::uint64_t{0}, 0};
   std::uint64_t posts_ = 0;
   const void* refused_ = nullptr;  // the queue pair whose post is about to fail
   std::unordered_map<const void*, Object> objects_;

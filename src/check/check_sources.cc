@@ -1,13 +1,65 @@
 // The rules about the memory of outstanding requests: E10, W11, E12.
 #include <algorithm>
 #include <string>
+#include <utility>
 
 #include "check/check_rules.h"
 
 namespace weft::check {
 
+void Rules::watch(const std::vector<Octets>& octets) {
+  for (const Octets& one : octets) {
+    watched_.first = std::min(watched_.first, one.addr);
+    watched_.second = std::max(watched_.second, one.addr + one.length);
+  }
+}
+
+// A request that the peer has answered may be done, as far as the program knows: W11. Where a
+// region is gone, no adapter touches the memory.
+Rules::Slot* Rules::user_of(const Octets& memory) {
+  for (auto& [handle, object] : objects_) {
+    for (Slot& slot : object.slots) {
+      const auto uses = [&](const Octets& one) {
+        return overlap({&one, 1}, {&memory, 1}) && keys_.lives(one.lkey);
+      };
+      if (!slot.replied && std::ranges::any_of(slot.request.sources, uses)) return &slot;
+    }
+  }
+  return nullptr;
+}
+
+bool Rules::is_free(const Octets& memory) {
+  const Sinks::Found sink = sinks_.find(memory);
+  if (sink.queue != nullptr && keys_.lives(sink.octets.lkey)) return false;
+  return user_of(memory) == nullptr;
+}
+
+void Rules::gone(const Octets& memory, Here here) {
+  Finding finding{"E12", std::string(here.call), {}, here.at, {}};
+  Slot* const slot = user_of(memory);
+  const void* queue = nullptr;
+  if (slot != nullptr) {
+    const Posted& request = slot->request;
+    finding.text = std::string(request.opcode) + ", wr_id " + hex(request.wr_id);
+    if (slot->posted != 0) finding.notes.push_back({"posted", slot->posted});
+    queue = request.qp;
+    slot->sum.reset();  // what becomes of it is no news
+  } else {
+    const Sinks::Found sink = sinks_.find(memory);
+    finding.text = "a request that writes to it, wr_id " + hex(sink.wr_id);
+    queue = sink.queue;
+  }
+  finding.text = plural(memory.length, "octet") + " at " + hex(memory.addr) +
+                 " are given back while they are the memory of " + finding.text +
+                 ": its completion was not polled, and the region is there";
+  if (const Object* const object = find(queue)) finding.notes.push_back(made_note(*object));
+  report_(finding);
+}
+
 void Rules::note_memory(Slot& slot, Here here) {
   const Posted& request = slot.request;
+  watch(request.sources);
+  watch(request.sinks);
   share(request.sinks);
   if (!request.sinks.empty()) sinks_.add(request.qp, request.wr_id, request.sinks);
   const bool plain = std::ranges::all_of(
@@ -34,7 +86,9 @@ void Rules::share(const std::vector<Octets>& sinks) {
   });
 }
 
-void Rules::receive_polled(const Object& qp, std::uint64_t wr_id) {
+void Rules::receive_polled(Object& qp, std::uint64_t wr_id) {
+  if (qp.receives != 0) --qp.receives;
+  if (const auto crowded = std::exchange(qp.crowded, std::nullopt)) report_(*crowded);
   const void* const srq = qp.made.parents.at(kSrqOfQp);
   sinks_.remove(srq != nullptr ? srq : qp.made.handle, wr_id);
 }

@@ -84,6 +84,15 @@ const Keys::Key* Keys::find(std::uint32_t key) const {
   return found != keys_.end() ? &found->second : nullptr;
 }
 
+bool Keys::lives(std::uint32_t key) const {
+  const Key* const found = find(key);
+  return found != nullptr && !found->dead;
+}
+
+bool Keys::lacks(std::uint32_t key, unsigned right) const {
+  return lives(key) && (find(key)->is.rights & right) == 0;
+}
+
 std::vector<Note> Keys::about(std::uint32_t key) const {
   const Key* const found = find(key);
   if (found == nullptr) return {};
@@ -122,7 +131,8 @@ std::string Keys::reason(const Refused& what) const {
 
 std::string Keys::explain(const Refused& what) const {
   return plural(what.length, "octet") + " at " + hex(what.addr) +
-         (what.to_peer ? " by rkey " : " by lkey ") + hex(what.key) + ": " + reason(what);
+         (what.to_peer ? " by rkey " : " by lkey ") + hex(what.shown != 0 ? what.shown : what.key) +
+         ": " + reason(what);
 }
 
 }  // namespace weft::check

@@ -33,6 +33,9 @@ class Keys {
   [[nodiscard]] bool is_open(std::span<const Octets> octets) const { return open_.overlap(octets); }
   // The program addresses its octets as its requests do.
   [[nodiscard]] bool is_plain(std::uint32_t key) const;
+  // A live region or window has it, with this right of IBV_ACCESS_... or without.
+  [[nodiscard]] bool lives(std::uint32_t key) const;
+  [[nodiscard]] bool lacks(std::uint32_t key, unsigned right) const;
   // The region or window that has or had this key. Without notes: there is none.
   [[nodiscard]] std::vector<Note> about(std::uint32_t key) const;
   // Why an access was refused: "64 octets at 0x1000 by lkey 0x5: the last 8 lie outside".

@@ -5,6 +5,8 @@
 // keep what is destroyed for as long as they are observed.
 #pragma once
 
+#include <weft/link.h>
+
 #include <array>
 #include <cstddef>
 #include <cstdint>
@@ -43,6 +45,8 @@ struct Made {
   std::uint32_t send_depth = 0;
   std::uint32_t send_sges = ~0U;
   std::uint32_t inline_bytes = ~0U;
+  std::uint32_t receive_depth = ~0U;  // none where it has a shared receive queue
+  std::uint32_t receive_sges = ~0U;
 };
 
 // A key of a region or of a window that is bound: the octets behind it, as the key's user
@@ -63,17 +67,22 @@ struct Refused {
   const void* qp = nullptr;
   Fault why{};
   bool to_peer = false;
-  unsigned need = 0;  // IBV_ACCESS_...; 0: to read it locally
-  std::uint32_t key = 0;
+  unsigned need = 0;      // IBV_ACCESS_...; 0: to read it locally
+  std::uint32_t key = 0;  // the engine's
   std::uint64_t addr = 0;
   std::uint64_t length = 0;
+  std::uint32_t shown = 0;  // as the program has it; 0: the same
 };
+
+// An lkey that a program gets is that of the engine, xor this: it differs from the rkey.
+inline constexpr std::uint32_t kLkeyMark = 0x00a5'0000;
 
 // Memory of the program, and the key by which a request uses it.
 struct Octets {
   std::uint64_t addr = 0;
   std::uint64_t length = 0;
-  std::uint32_t lkey = 0;
+  std::uint32_t lkey = 0;  // the engine's
+  bool by_lkey = true;     // false: the program gave another number, an rkey perhaps
   friend bool operator==(const Octets&, const Octets&) = default;
 };
 
@@ -86,6 +95,8 @@ struct Posted {
   std::uint64_t remote_addr = 0;  // with a key, for those that have one
   std::uint32_t rkey = 0;
   bool has_remote = false;
+  bool rkey_is_lkey = false;       // of this process
+  bool sinks_need_remote = false;  // an RDMA Read of iWARP
   std::uint64_t bytes = 0;
   // The memory that it reads, unless it is inline; and that it writes to.
   std::vector<Octets> sources, sinks;
@@ -97,6 +108,7 @@ struct PostedReceive {
   const void* queue = nullptr;  // a queue pair, or a shared receive queue
   std::uint64_t wr_id = 0;
   std::vector<Octets> sinks;
+  std::size_t sges = 0;
 };
 
 struct Completed {
@@ -108,11 +120,18 @@ struct Completed {
   bool receive = false;  // meaningful only with success
 };
 
-// An event of rdma_cm in place of one that says success.
+// An event of rdma_cm in place of one that says success, or behind one.
 struct InjectedCm {
   bool is_one = false;
   int event = 0;  // rdma_cm_event_type
   int error = 0;  // errno
+  bool follows = false;
+};
+
+// A call that has to fail.
+struct Failing {
+  int error = 0;        // errno; 0: it need not
+  bool second = false;  // of a post: its first request goes through, and the second is refused
 };
 
 // The libraries' own side: how the module has something happen that no call asks for. Any thread;
@@ -124,6 +143,8 @@ struct Hands {
   void (*disconnect)(const void* qp) = nullptr;
   // Queues an asynchronous event (ibv_event_type) of this object; null: of the device.
   void (*raise)(int event, const void* handle) = nullptr;
+  // Queues an event of rdma_cm (rdma_cm_event_type) for each id that has a device.
+  void (*raise_cm)(int event) = nullptr;
 };
 
 // Acknowledgments that a destroy call waits for.
@@ -146,9 +167,9 @@ class Observer {
   // This thread is in a call whose function no symbol names; null: not any more.
   virtual void in_call(const char* name) = 0;
 
-  // A call that may fail, and that it returns now: calls nest. The errno that it has to fail with,
-  // having done nothing (`weft faults sweep`); 0: none.
-  virtual int may_fail(const char* call) = 0;
+  // A call that may fail, and that it returns now: calls nest. How it has to fail, having done
+  // nothing else (`weft faults sweep`). `has_second`: it posts a list of several requests.
+  virtual Failing may_fail(const char* call, bool has_second) = 0;
   virtual void is_over() = 0;
 
   virtual void made(const Made& object) = 0;
@@ -169,12 +190,29 @@ class Observer {
   // Before the request is posted, and that the last one of this thread was refused: 1.
   virtual void posting(const Posted& request) = 0;
   virtual void not_posted(const void* qp) = 0;
-  // A request has completed with success, and has not been told to the program yet. The status
-  // (ibv_wc_status) that it is told instead, by `weft run --faults`; 0: its own.
-  virtual int inject(std::uint32_t qp_number, bool receive) = 0;
+  // The request that is being posted is to be lost, and to end with an error: by `weft run
+  // --faults`.
+  virtual bool loses(const void* qp, std::uint64_t wr_id) = 0;
+  // A request has completed with this status (ibv_wc_status), and has not been told to the program
+  // yet. The status that it is told instead, by `weft run --faults`; 0: its own.
+  virtual int inject(std::uint32_t qp_number, std::uint64_t wr_id, bool receive, int status) = 0;
   // An event of rdma_cm (rdma_cm_event_type) is fetched.
   virtual InjectedCm inject_cm(int event) = 0;
+  // A queue pair has a new connection, on a link like that. By any thread, with locks of the engine
+  // held.
+  virtual LinkTrouble link(const void* qp) = 0;
   virtual void completed(const Completed& completion) = 0;
+  // The program reads a field of a completion (`call`) that is undefined: because of its status, or
+  // with success because of what it is a completion of.
+  virtual void reads_undefined(const void* cq, const char* call, const char* status,
+                               bool success) = 0;
+  // A completion queue has more than was asked for, or had.
+  virtual void overflows(const void* cq, std::size_t queued, std::uint32_t asked) = 0;
+  // A completion queue was armed when so many completions were there; somebody polls it; the
+  // program waits for an event of its channel, for good perhaps.
+  virtual void armed(const void* cq, std::size_t queued) = 0;
+  virtual void polls(const void* cq) = 0;
+  virtual void waits(const void* channel) = 0;
   // Before a receive is posted, and that it was refused.
   virtual void posting_receive(const PostedReceive& receive) = 0;
   virtual void not_posted_receive(const PostedReceive& receive) = 0;

@@ -89,6 +89,18 @@ void Sinks::take_back(const void* queue, std::uint64_t wr_id, std::span<const Oc
   }
 }
 
+Sinks::Found Sinks::find(const Octets& memory) const {
+  if (!has({&memory, 1})) return {};
+  for (const auto& [queue, sinks] : queues_) {
+    for (const Sink& sink : sinks) {
+      for (const Octets& one : sink.octets) {
+        if (overlap({&one, 1}, {&memory, 1})) return {queue, sink.wr_id, one};
+      }
+    }
+  }
+  return {};
+}
+
 void Sinks::clear(const void* queue) {
   const auto at = queues_.find(queue);
   if (at == queues_.end()) return;

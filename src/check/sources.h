@@ -60,6 +60,13 @@ class Sinks {
   // One with just these octets: it was refused.
   void take_back(const void* queue, std::uint64_t wr_id, std::span<const Octets> octets);
   void clear(const void* queue);
+  struct Found {
+    const void* queue = nullptr;
+    std::uint64_t wr_id = 0;
+    Octets octets;  // the first that overlap
+  };
+  // Null queue: there is none.
+  [[nodiscard]] Found find(const Octets& memory) const;
   [[nodiscard]] bool has(std::span<const Octets> octets) const { return pieces_.overlap(octets); }
 
  private:

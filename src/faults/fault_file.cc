@@ -3,11 +3,11 @@
 #include <algorithm>
 #include <array>
 #include <cerrno>
-#include <charconv>
 #include <csignal>
 #include <utility>
 
 #include "faults/fallible_calls.h"
+#include "faults/fault_line.h"
 #include "os/errno_name.h"
 
 namespace weft::faults {
@@ -80,7 +80,10 @@ constexpr auto kCmFailures = std::to_array<CmFailure>({{"ADDR_ERROR", 1, ETIMEDO
                                                        {"ROUTE_ERROR", 3, ETIMEDOUT},
                                                        {"CONNECT_ERROR", 6, ECONNRESET},
                                                        {"UNREACHABLE", 7, ETIMEDOUT},
-                                                       {"REJECTED", 8, ECONNREFUSED}});
+                                                       {"REJECTED", 8, ECONNREFUSED},
+                                                       {"DEVICE_REMOVAL", kDeviceRemoval, 0},
+                                                       {"ADDR_CHANGE", kAddrChange, 0},
+                                                       {"TIMEWAIT_EXIT", kTimewaitExit, 0}});
 
 template <std::size_t N>
 std::optional<int> value_of(const std::array<Named, N>& names, std::string_view word) {
@@ -112,15 +115,6 @@ std::string list_of_statuses() {
   return out;
 }
 
-template <class Number>
-std::optional<Number> number_of(std::string_view text) {
-  Number value{};
-  const char* const end = text.data() + text.size();
-  const auto [at, error] = std::from_chars(text.data(), end, value);
-  if (error != std::errc{} || at != end) return std::nullopt;
-  return value;
-}
-
 // 1st, 2nd, 3rd, 4th, or the number alone.
 std::optional<std::uint64_t> place_of(std::string_view text) {
   for (const std::string_view ending : {"st", "nd", "rd", "th"}) {
@@ -132,64 +126,6 @@ std::optional<std::uint64_t> place_of(std::string_view text) {
   const auto number = number_of<std::uint64_t>(text);
   return number && *number > 0 ? number : std::nullopt;
 }
-
-std::optional<std::chrono::nanoseconds> time_of(std::string_view text) {
-  constexpr struct {
-    std::string_view unit;
-    double ns;
-  } kUnits[] = {{"us", 1e3}, {"ms", 1e6}, {"s", 1e9}};
-  for (const auto& [unit, ns] : kUnits) {
-    if (!text.ends_with(unit)) continue;
-    const auto number = number_of<double>(text.substr(0, text.size() - unit.size()));
-    constexpr double kMostNs = 1e15;  // eleven days
-    if (!number || !(*number >= 0) || *number * ns > kMostNs) return std::nullopt;
-    return std::chrono::nanoseconds(static_cast<std::int64_t>(*number * ns));
-  }
-  return std::nullopt;
-}
-
-// The words of one line, in turn.
-class Line {
- public:
-  Line(std::string_view text, int number) : text_(text), number_(number) { advance(); }
-
-  [[nodiscard]] int number() const { return number_; }
-  [[nodiscard]] std::string_view word() const { return word_; }
-  [[nodiscard]] bool at_end() const { return word_.empty(); }
-  std::string_view take() {
-    const std::string_view out = word_;
-    advance();
-    return out;
-  }
-  // Takes the word if it is this one.
-  bool take_if(std::string_view word) {
-    if (word_ != word) return false;
-    advance();
-    return true;
-  }
-  [[nodiscard]] tl::unexpected<std::string> wrong(const std::string& legal) const {
-    const std::size_t column = (word_.empty() ? text_.size() : at_) + 1;
-    return tl::unexpected(
-        std::to_string(number_) + ":" + std::to_string(column) + ": " +
-        (word_.empty() ? std::string("the line ends too early") : "'" + std::string(word_) + "'") +
-        ": " + legal);
-  }
-
- private:
-  void advance() {
-    constexpr std::string_view kBlank = " \t\r";
-    at_ = std::min(text_.find_first_not_of(kBlank, at_ + word_.size()), text_.size());
-    const std::size_t end = std::min(text_.find_first_of(kBlank, at_), text_.size());
-    word_ = text_.substr(at_, end - at_);
-  }
-
-  std::string_view text_;
-  std::string_view word_;
-  std::size_t at_ = 0;
-  int number_;
-};
-
-using Done = tl::expected<void, std::string>;
 
 Done read_place(Line& line, FaultRule& rule) {
   while (line.take_if("in")) {
@@ -223,15 +159,7 @@ Done read_completion(Line& line, FaultRule& rule) {
   rule.effect = line.word() == "send" ? Effect::kCompleteSend : Effect::kCompleteReceive;
   if (!line.take_if("send") && !line.take_if("receive")) return line.wrong("write send or receive");
   rule.error = 0;
-  if (line.word() != "on") return {};
-  Line ahead = line;
-  ahead.take();
-  if (!ahead.take_if("qp")) return {};  // `on 3rd`
-  line = ahead;
-  rule.qp = number_of<std::uint64_t>(line.word());
-  if (!rule.qp) return line.wrong("write the number of a queue pair: 0 is the first that is made");
-  line.take();
-  return {};
+  return read_qp(line, rule);
 }
 
 // `on qp N`, where there is one.
@@ -265,6 +193,7 @@ Done read_cm(Line& line, FaultRule& rule) {
   if (failure == kCmFailures.end()) return line.wrong("write an event: " + list_of(kCmFailures));
   rule.number = failure->value;
   rule.error = failure->error;
+  if (rule.number == kDeviceRemoval || rule.number == kAddrChange) rule.effect = Effect::kCmOfAll;
   line.take();
   return {};
 }
@@ -284,8 +213,9 @@ Done read_effect(Line& line, FaultRule& rule) {
   if (line.take_if("event")) return read_event(line, rule);
   if (line.take_if("cm")) return read_cm(line, rule);
   if (line.take_if("kill")) return read_kill(line, rule);
+  if (line.word() == "link" || line.word() == "octet") return read_link(line, rule);
   if (!line.take_if("disconnect"))
-    return line.wrong("write fail, complete, event, cm, disconnect or kill");
+    return line.wrong("write fail, complete, event, cm, link, octet, disconnect or kill");
   rule.effect = Effect::kDisconnect;
   return read_object(line, rule, Object::kQp);
 }
@@ -334,21 +264,38 @@ Done read_when(Line& line, When& when) {
   return {};
 }
 
+// The other requests of a list, and the data.
+Done read_rest(Line& line, FaultRule& rule) {
+  if (rule.effect == Effect::kFail && line.word() == "bad_wr") {
+    if (!rule.call.starts_with("ibv_post_"))
+      return line.wrong("of post_send, post_recv and post_srq_recv only: others post no list");
+    line.take();
+    if (!line.take_if("second")) return line.wrong("write second");
+    rule.second = true;
+  }
+  if (rule.effect == Effect::kCompleteSend && !line.take_if("delivered"))
+    rule.lost = line.take_if("lost");
+  return {};
+}
+
 Done read_error(Line& line, FaultRule& rule) {
   if (comes_by_itself(rule.effect)) return {};
   const bool call = rule.effect == Effect::kFail || rule.effect == Effect::kCm;
+  if (rule.number == kTimewaitExit && rule.effect == Effect::kCm) return {};  // it has none
   if (!line.take_if("with")) {
-    if (call) return {};  // its usual error
+    if (call) return read_rest(line, rule);  // its usual error
     return line.wrong("write with what it completes: with RETRY_EXC_ERR");
   }
-  const auto error = call ? os::errno_by_name(line.word()) : status_of(line.word());
+  std::string_view word = line.word();
+  if (word.ends_with(',')) word.remove_suffix(1);
+  const auto error = call ? os::errno_by_name(word) : status_of(word);
   if (!error) {
     return line.wrong(call ? "write an errno, as ENOMEM or ECONNREFUSED"
                            : "write a status: " + list_of_statuses());
   }
   rule.error = *error;
   line.take();
-  return {};
+  return read_rest(line, rule);
 }
 
 tl::expected<FaultRule, std::string> read_rule(Line& line) {
@@ -359,8 +306,10 @@ tl::expected<FaultRule, std::string> read_rule(Line& line) {
   }
   if (comes_by_itself(rule.effect) && line.word() != "after")
     return line.wrong("write when: after 2s, after NAME");
-  if (auto done = read_when(line, rule.when); !done) return tl::unexpected(done.error());
-  if (auto done = read_error(line, rule); !done) return tl::unexpected(done.error());
+  if (rule.effect != Effect::kLink) {
+    if (auto done = read_when(line, rule.when); !done) return tl::unexpected(done.error());
+    if (auto done = read_error(line, rule); !done) return tl::unexpected(done.error());
+  }
   if (line.take_if("as")) {
     const char first = line.at_end() ? '0' : line.word().front();
     if ((first >= '0' && first <= '9') || first == '.' || first == '-')

@@ -22,9 +22,10 @@ bool is_meant(const FaultRule& rule, std::string_view rank, const std::string& c
 // Events of rdma_cm as <rdma/rdma_cma.h> numbers them: which may be there instead of which.
 bool may_become(int event, int other) {
   constexpr int kAddrResolved = 0, kAddrError = 1, kRouteResolved = 2, kRouteError = 3;
-  constexpr int kConnectResponse = 5, kEstablished = 9;
+  constexpr int kConnectResponse = 5, kEstablished = 9, kDisconnected = 10;
   if (other == kAddrError) return event == kAddrResolved;
   if (other == kRouteError) return event == kRouteResolved;
+  if (other == kTimewaitExit) return event == kDisconnected;
   return event == kConnectResponse || event == kEstablished;
 }
 
@@ -87,27 +88,37 @@ std::vector<int> FaultPlayer::unused() const {
   return out;
 }
 
-std::optional<Struck> FaultPlayer::call(std::string_view name, Time now) {
+std::optional<Struck> FaultPlayer::call(std::string_view name, Time now, bool has_second) {
   std::optional<Struck> out;
   for (Live& live : rules_) {
     if (live.rule.effect != Effect::kFail || live.rule.call != name) continue;
+    if (live.rule.second && !has_second) continue;
     ++live.count;
     if (out || !strikes(live, 0, live.count, now)) continue;
     note(live, now);
-    out = Struck{live.rule.line, live.count, live.rule.error};
+    out = Struck{live.rule.line, live.count, live.rule.error, live.rule.second};
   }
   return out;
 }
 
 void FaultPlayer::made_qp(std::uint32_t number) { qps_[number] = made_++; }
 
+std::optional<Struck> FaultPlayer::loses(std::uint32_t qp, Time now) {
+  return ends(qp, Effect::kCompleteSend, true, now);
+}
+
 std::optional<Struck> FaultPlayer::completes(std::uint32_t qp, bool receive, Time now) {
+  return ends(qp, receive ? Effect::kCompleteReceive : Effect::kCompleteSend, false, now);
+}
+
+std::optional<Struck> FaultPlayer::ends(std::uint32_t qp, Effect effect, bool lost, Time now) {
   const auto known = qps_.find(qp);
   if (known == qps_.end()) return std::nullopt;
   std::optional<Struck> out;
   for (Live& live : rules_) {
-    const Effect effect = receive ? Effect::kCompleteReceive : Effect::kCompleteSend;
-    if (live.rule.effect != effect || (live.rule.qp && *live.rule.qp != known->second)) continue;
+    const FaultRule& rule = live.rule;
+    if (rule.effect != effect || rule.lost != lost || (rule.qp && *rule.qp != known->second))
+      continue;
     // A queue pair is counted for itself: how the completions of several fall together is chance.
     const std::uint64_t count = ++live.of_qp[known->second];
     if (out || live.over || !strikes(live, known->second, count, now)) continue;
@@ -128,6 +139,43 @@ std::optional<FaultPlayer::Replaced> FaultPlayer::fetches(int cm_event, Time now
     out = Replaced{{live.rule.line, live.count, live.rule.error}, live.rule.number};
   }
   return out;
+}
+
+LinkTrouble FaultPlayer::link_of(std::uint32_t qp, Time now) {
+  LinkTrouble out;
+  const auto known = qps_.find(qp);
+  if (known == qps_.end()) return out;
+  out.seed = mixed(seed_ ^ known->second);
+  for (Live& live : rules_) {
+    const FaultRule& rule = live.rule;
+    if (rule.effect != Effect::kLink || (rule.qp && *rule.qp != known->second)) continue;
+    const LinkEffect& link = rule.link;
+    switch (link.what) {
+      case LinkEffect::What::kPace:
+        if (link.delay.count() != 0) out.delay = link.delay;
+        if (link.jitter.count() != 0) out.jitter = link.jitter;
+        if (link.bits_per_second != 0) out.bits_per_second = link.bits_per_second;
+        note(live, now);
+        break;
+      case LinkEffect::What::kStall: out.rules.push_back({LinkRule::What::kStall}); break;
+      case LinkEffect::What::kCut: out.rules.push_back({LinkRule::What::kCut}); break;
+      case LinkEffect::What::kFlip: out.rules.push_back({LinkRule::What::kFlip}); break;
+    }
+    if (link.what == LinkEffect::What::kPace) continue;
+    LinkRule& last = out.rules.back();
+    last.at = link.at;
+    last.repeats = link.repeats;
+    last.period = link.period;
+    last.length = link.length;
+    last.name = rule.line;
+  }
+  return out;
+}
+
+void FaultPlayer::link_struck(int line, Time now) {
+  for (Live& live : rules_) {
+    if (live.rule.line == line) note(live, now);
+  }
 }
 
 std::optional<FaultPlayer::Action> FaultPlayer::next_action() const {

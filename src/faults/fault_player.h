@@ -5,6 +5,8 @@
 // from the seed, the rank, the rule, the queue pair and its count.
 #pragma once
 
+#include <weft/link.h>
+
 #include <chrono>
 #include <cstdint>
 #include <optional>
@@ -22,6 +24,7 @@ struct Struck {
   int line = 0;             // of the file
   std::uint64_t count = 0;  // the call or completion of this rule, from 1
   int error = 0;            // errno or ibv_wc_status
+  bool second = false;      // of a post: its first request goes through
 };
 
 class FaultPlayer {
@@ -32,18 +35,27 @@ class FaultPlayer {
 
   [[nodiscard]] bool has_rules() const { return !rules_.empty(); }
 
-  // The program makes this call.
-  [[nodiscard]] std::optional<Struck> call(std::string_view name, Time now);
+  // The program makes this call. `has_second`: with a list of several requests.
+  [[nodiscard]] std::optional<Struck> call(std::string_view name, Time now,
+                                           bool has_second = false);
   // Queue pairs are counted as they are made.
   void made_qp(std::uint32_t number);
+  // A send request is posted: it is lost, and ends with an error.
+  [[nodiscard]] std::optional<Struck> loses(std::uint32_t qp, Time now);
   // A completion with success is polled.
   [[nodiscard]] std::optional<Struck> completes(std::uint32_t qp, bool receive, Time now);
-  // An event of rdma_cm that says success is fetched: another one may take its place.
+  // An event of rdma_cm that says success is fetched, or one that a connection is over: another
+  // one may take its place, or (TIMEWAIT_EXIT) follow.
   struct Replaced {
     Struck struck;
     int event = 0;  // rdma_cm_event_type
   };
   [[nodiscard]] std::optional<Replaced> fetches(int cm_event, Time now);
+
+  // A queue pair has a new connection: what its side sends meets. Each rule is named by its line.
+  [[nodiscard]] LinkTrouble link_of(std::uint32_t qp, Time now);
+  // A rule of a link had its effect.
+  void link_struck(int line, Time now);
 
   // The next effect that comes by itself, and when. Nothing: those that are left wait for a rule,
   // or there are no more.
@@ -68,6 +80,8 @@ class FaultPlayer {
     std::unordered_map<std::uint64_t, std::uint64_t> of_qp;  // counts of its own for each
   };
 
+  // A request of this queue pair, of those that a rule is about.
+  [[nodiscard]] std::optional<Struck> ends(std::uint32_t qp, Effect effect, bool lost, Time now);
   // `object`: which queue pair, 0 for calls.
   [[nodiscard]] bool strikes(Live& live, std::uint64_t object, std::uint64_t count, Time now);
   [[nodiscard]] bool by_chance(const Live& live, std::uint64_t object, std::uint64_t count) const;

@@ -9,6 +9,7 @@
 #include "ibverbs/errors.h"
 #include "ibverbs/fork_child.h"
 #include "ibverbs/ibv_qp.h"
+#include "ibverbs/observed.h"
 #include "ibverbs/real.h"
 #include "ibverbs/registry.h"
 #include "ibverbs/shaken.h"
@@ -110,7 +111,10 @@ void weft_ibv_hide_devices(bool hide) { HideWeftDevices::set(hide); }
 
 void weft_ibv_on_fork_child(void (*forget)()) { on_fork_child(forget); }
 
-weft::check::Observer* weft_ibv_observer() { return observer; }
+weft::check::Observer* weft_ibv_observer(void (*raise_cm)(int event)) {
+  raise_in_rdma_cm.store(raise_cm);
+  return observer;
+}
 
 bool weft_ibv_fills_what_ends() { return shakes(weft::shake::Effect::kUndefined); }
 

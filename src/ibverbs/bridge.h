@@ -35,8 +35,8 @@ void weft_ibv_hide_devices(bool hide);
 // As weft::ibverbs::on_fork_child().
 void weft_ibv_on_fork_child(void (*forget)());
 
-// That of `weft run --check`, or null.
-weft::check::Observer* weft_ibv_observer();
+// That of `weft run --check`, or null. It may have events of rdma_cm come (Hands::raise_cm).
+weft::check::Observer* weft_ibv_observer(void (*raise_cm)(int event));
 // Whether memory that a call gives back to the library is filled first (`weft run --shake`).
 bool weft_ibv_fills_what_ends();
 

@@ -1,13 +1,26 @@
 // Completion channels and their events.
 
+#include <fcntl.h>
+
 #include <cerrno>
+#include <utility>
 
 #include "ibverbs/errors.h"
+#include "ibverbs/observed.h"
 #include "ibverbs/real.h"
 #include "ibverbs/registry.h"
 #include "ibverbs/shaken.h"
 
 using namespace weft::ibverbs;
+
+namespace {
+
+bool blocks(int fd) {
+  const int flags = fcntl(fd, F_GETFL);
+  return flags >= 0 && (flags & O_NONBLOCK) == 0;
+}
+
+}  // namespace
 
 extern "C" {
 
@@ -46,8 +59,14 @@ int ibv_get_cq_event(ibv_comp_channel* handle, ibv_cq** cq, void** cq_context) {
   }
   WEFT_MAY_FAIL(ibv_get_cq_event, fail_minus);
   if (cq == nullptr || cq_context == nullptr) return fail_minus(EINVAL);
+  bool looks_first = checked && observer != nullptr && blocks(handle->fd);
   for (;;) {
-    const weft::Result<weft::CompletionQueue*> event = engine->wait(std::nullopt);
+    const auto wait = looks_first ? std::optional(std::chrono::nanoseconds(0)) : std::nullopt;
+    const weft::Result<weft::CompletionQueue*> event = engine->wait(wait);
+    if (std::exchange(looks_first, false) && !event) {
+      observe_wait(*handle);
+      continue;
+    }
     if (event) {
       // Alive: the event is not acknowledged, and destroying the CQ waits for that.
       Cq* object = static_cast<Cq*>((*event)->context());

@@ -9,12 +9,16 @@
 namespace weft::ibverbs {
 
 constinit check::Observer* observer = nullptr;
+constinit bool checked = false;
 constinit bool scrambles_errno = false;
 
 void observe_failure(int error) noexcept { observer->failed(error); }
 
-int MayFail::begin_call(check::Observer& to, const char* call) noexcept {
-  return to.may_fail(call);
+int MayFail::begin_call(check::Observer& to, const char* call, bool has_second,
+                        bool& second) noexcept {
+  const check::Failing failing = to.may_fail(call, has_second);
+  second = failing.second;
+  return failing.error;
 }
 void MayFail::end_call(check::Observer& to) noexcept { to.is_over(); }
 

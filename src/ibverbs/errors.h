@@ -17,6 +17,8 @@ namespace weft::ibverbs {
 // The rules of `weft run --check`; null where that is off. Each of the two libraries has a pointer,
 // set when it is loaded (observed.h).
 extern constinit check::Observer* observer;
+// It has rules, and not only faults (`weft run --faults`). libibverbs sets it.
+extern constinit bool checked;
 // Tells it that a call fails. Leaves errno alone.
 void observe_failure(int error) noexcept;
 
@@ -52,8 +54,9 @@ int fail_minus(int error) noexcept;
 // Calls that it makes itself, of the other library too, are not calls of the program.
 class MayFail {
  public:
-  explicit MayFail(const char* call) noexcept : to_(observer) {
-    if (to_ != nullptr) error_ = begin_call(*to_, call);
+  // `has_second`: the call posts a list of several requests.
+  explicit MayFail(const char* call, bool has_second = false) noexcept : to_(observer) {
+    if (to_ != nullptr) error_ = begin_call(*to_, call, has_second, second_);
   }
   ~MayFail() {
     if (to_ != nullptr) end_call(*to_);
@@ -62,13 +65,17 @@ class MayFail {
   MayFail& operator=(const MayFail&) = delete;
   // The errno that it has to fail with, before it has done anything; 0: none.
   [[nodiscard]] int error() const { return error_; }
+  // But for the first request, which is posted.
+  [[nodiscard]] bool second() const { return second_; }
 
  private:
-  static int begin_call(check::Observer& to, const char* call) noexcept;
+  static int begin_call(check::Observer& to, const char* call, bool has_second,
+                        bool& second) noexcept;
   static void end_call(check::Observer& to) noexcept;
 
   check::Observer* const to_;
   int error_ = 0;
+  bool second_ = false;
 };
 
 // The first line of such a function for what is Weft's: `fail` is how it fails (fail_minus, ...).

@@ -8,6 +8,7 @@
 #include "ibverbs/completion.h"
 #include "ibverbs/errors.h"
 #include "ibverbs/likeness.h"
+#include "ibverbs/observed.h"
 #include "ibverbs/real.h"
 #include "ibverbs/registry.h"
 #include "ibverbs/shaken.h"
@@ -21,6 +22,13 @@ struct CqRequest {
   ibv_comp_channel* channel;
   std::uint32_t vector;
 };
+
+// As many as the program may count on: under --check no more than it is checked for.
+std::uint32_t granted_depth(Cq& cq, std::uint32_t depth) {
+  cq.asked_depth.store(depth, std::memory_order_relaxed);
+  if (checked) return depth;
+  return imitate(like::Size::kCqe, depth, cq.engine->depth());
+}
 
 // Null with errno.
 std::unique_ptr<Cq> make_cq(ibv_context* handle, const CqRequest& request) {
@@ -52,7 +60,7 @@ std::unique_ptr<Cq> make_cq(ibv_context* handle, const CqRequest& request) {
   pub.context = handle;
   pub.channel = request.channel;
   pub.cq_context = request.cq_context;
-  pub.cqe = static_cast<int>(imitate(like::Size::kCqe, request.depth, cq->engine->depth()));
+  pub.cqe = static_cast<int>(granted_depth(*cq, request.depth));
   init_async(cq->async, pub, pub.async_events_completed);
   return cq;
 }
@@ -126,13 +134,14 @@ int ibv_resize_cq(ibv_cq* handle, int cqe) {
   if (error != 0) return fail_number(error);
   const weft::Status done = cq->engine->resize(depth);
   if (!done) return fail_number(errno_of(done));
-  handle->cqe = static_cast<int>(imitate(weft::like::Size::kCqe, depth, cq->engine->depth()));
+  handle->cqe = static_cast<int>(granted_depth(*cq, depth));
   return 0;
 }
 
 int ibv_destroy_cq(ibv_cq* handle) {
   const auto cq = registry::find<Cq>(handle);
   if (!cq) return forward_int(WEFT_REAL(ibv_destroy_cq), handle);
+  if (observer != nullptr) observe_depth(*cq);
   if (const int error = close_users(*cq); error != 0) return fail_number(error);
   observe_owed(handle, weft::check::Owed::kCqEvents, [&] {
     return static_cast<std::int32_t>(cq->events_got.load() - cq->pub.comp_events_completed);

@@ -5,12 +5,14 @@
 #include "ibverbs/completion.h"
 #include "ibverbs/objects.h"
 #include "ibverbs/observed.h"
+#include "ibverbs/registry.h"
 
 namespace weft::ibverbs {
 namespace {
 
 bool fetch(Cq& cq) {
   const ObservedPoll alone(cq);
+  if (observer != nullptr) observe_depth(cq);
   if (cq.engine->poll(std::span(&cq.current, 1)) == 0) return false;
   cq.pub.status = wc_status(cq.current.status);
   cq.pub.wr_id = cq.current.wr_id;
@@ -50,6 +52,79 @@ std::uint8_t read_sl(ibv_cq_ex* handle) { return cq_of(handle)->current.service_
 std::uint32_t read_no_word(ibv_cq_ex*) { return 0; }
 std::uint8_t read_no_octet(ibv_cq_ex*) { return 0; }
 
+// --- under `weft run --check` ---
+
+bool is_datagram(const Cq& cq) {
+  const auto qp = registry::pin_qp_by_number(cq.current.qp_num);
+  return qp != nullptr && std::static_pointer_cast<Qp>(qp)->engine->type() == QpType::kUd;
+}
+
+// Those fields that the man page of ibv_poll_cq calls valid.
+bool has_length(WcOp op) {
+  return op == WcOp::kRecv || op == WcOp::kRecvWithImm || op == WcOp::kRead ||
+         op == WcOp::kFetchAdd || op == WcOp::kCmpSwap;
+}
+bool has_immediate(WcFlags flags) {
+  return has(flags, WcFlags::kWithImm) || has(flags, WcFlags::kWithInvalidate);
+}
+
+// `defined`: of a completion with success.
+template <class Defined>
+void tell_read(ibv_cq_ex* handle, const char* field, Defined defined) {
+  if (observer == nullptr) return;
+  const Cq& cq = *cq_of(handle);
+  const bool success = handle->status == IBV_WC_SUCCESS;
+  if (success && defined(cq)) return;
+  const InCall in(field);
+  observer->reads_undefined(handle, field, ibv_wc_status_str(handle->status), success);
+}
+bool always(const Cq&) { return true; }
+
+ibv_wc_opcode observed_opcode(ibv_cq_ex* cq) {
+  tell_read(cq, "ibv_wc_read_opcode", always);
+  return read_opcode(cq);
+}
+std::uint32_t observed_byte_len(ibv_cq_ex* cq) {
+  tell_read(cq, "ibv_wc_read_byte_len", [](const Cq& of) { return has_length(of.current.op); });
+  return read_byte_len(cq);
+}
+__be32 observed_imm_data(ibv_cq_ex* cq) {
+  tell_read(cq, "ibv_wc_read_imm_data",
+            [](const Cq& of) { return has_immediate(of.current.flags); });
+  return read_imm_data(cq);
+}
+unsigned observed_wc_flags(ibv_cq_ex* cq) {
+  tell_read(cq, "ibv_wc_read_wc_flags", always);
+  return read_wc_flags(cq);
+}
+std::uint32_t observed_src_qp(ibv_cq_ex* cq) {
+  tell_read(cq, "ibv_wc_read_src_qp", is_datagram);
+  return read_src_qp(cq);
+}
+std::uint8_t observed_sl(ibv_cq_ex* cq) {
+  tell_read(cq, "ibv_wc_read_sl", is_datagram);
+  return read_sl(cq);
+}
+std::uint32_t observed_slid(ibv_cq_ex* cq) {
+  tell_read(cq, "ibv_wc_read_slid", is_datagram);
+  return read_no_word(cq);
+}
+std::uint8_t observed_path_bits(ibv_cq_ex* cq) {
+  tell_read(cq, "ibv_wc_read_dlid_path_bits", is_datagram);
+  return read_no_octet(cq);
+}
+
+void set_observed_readers(ibv_cq_ex& cq) {
+  cq.read_opcode = observed_opcode;
+  cq.read_byte_len = observed_byte_len;
+  cq.read_imm_data = observed_imm_data;
+  cq.read_src_qp = observed_src_qp;
+  cq.read_wc_flags = observed_wc_flags;
+  cq.read_slid = observed_slid;
+  cq.read_sl = observed_sl;
+  cq.read_dlid_path_bits = observed_path_bits;
+}
+
 }  // namespace
 
 void set_polling_operations(ibv_cq_ex& cq) {
@@ -66,6 +141,7 @@ void set_polling_operations(ibv_cq_ex& cq) {
   cq.read_slid = read_no_word;
   cq.read_sl = read_sl;
   cq.read_dlid_path_bits = read_no_octet;
+  if (checked) set_observed_readers(cq);
 }
 
 }  // namespace weft::ibverbs

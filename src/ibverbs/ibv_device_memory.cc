@@ -12,6 +12,7 @@
 #include "ibverbs/errors.h"
 #include "ibverbs/fork_child.h"
 #include "ibverbs/likeness.h"
+#include "ibverbs/local_keys.h"
 #include "ibverbs/registry.h"
 #include "os/cancel.h"
 #include "os/lock.h"
@@ -158,7 +159,7 @@ ibv_mr* reg_dm_mr(ibv_pd* pd_handle, ibv_dm* dm_handle, std::uint64_t offset, st
   mr->pub.pd = &pd->pub;
   mr->pub.handle = next_dm_handle.fetch_add(1);
   mr->pub.length = length;
-  mr->pub.lkey = mr->engine->lkey();
+  mr->pub.lkey = give_lkey(*mr->engine);
   mr->pub.rkey = mr->engine->rkey();
   return registry::adopt(std::move(mr));
 }

@@ -163,6 +163,10 @@ ibv_qp* create(ibv_pd* pd, ibv_qp_init_attr_ex& attr) {
       attr.cap.max_send_wr = std::max(asked.max_send_wr, 1U);
       attr.cap.max_send_sge = std::max(asked.max_send_sge, 1U);
       attr.cap.max_inline_data = asked.max_inline_data;
+      if (!qp->srq) {
+        attr.cap.max_recv_wr = std::max(asked.max_recv_wr, 1U);
+        attr.cap.max_recv_sge = std::max(asked.max_recv_sge, 1U);
+      }
     }
     qp->granted = attr.cap;
     return registry::adopt(std::move(qp));

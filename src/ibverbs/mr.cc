@@ -6,6 +6,7 @@
 #include "ibverbs/access.h"
 #include "ibverbs/errors.h"
 #include "ibverbs/likeness.h"
+#include "ibverbs/local_keys.h"
 #include "ibverbs/real.h"
 #include "ibverbs/registry.h"
 #include "ibverbs/shaken.h"
@@ -19,7 +20,7 @@ std::atomic<std::uint32_t> next_mr_handle{1};
 void refresh(Mr& mr) {
   mr.pub.addr = mr.engine->addr();
   mr.pub.length = mr.engine->length();
-  mr.pub.lkey = mr.engine->lkey();
+  mr.pub.lkey = give_lkey(*mr.engine);
   mr.pub.rkey = mr.engine->rkey();
 }
 
@@ -83,7 +84,7 @@ int reregister(Mr& mr, int flags, ibv_pd* new_pd, void* addr, std::size_t length
     mr.pub.pd = &pd->pub;
     mr.pub.context = pd->pub.context;
   }
-  const std::uint32_t before = mr.pub.lkey;
+  const std::uint32_t before = engine_key(mr.pub.lkey);
   refresh(mr);
   observe_key(mr);
   if (shaking != nullptr) {
@@ -154,7 +155,7 @@ int ibv_dereg_mr(ibv_mr* handle) {
   if (!mr) return forward_int(WEFT_REAL(ibv_dereg_mr), handle);
   {
     const weft::os::MutexLock lock(mr->changing);
-    if (shaking != nullptr) shake_dead_key(mr->pub.lkey);
+    if (shaking != nullptr) shake_dead_key(mr->engine->lkey());
     if (const weft::Status done = mr->engine->deregister(); !done)
       return fail_number(errno_of(done));
   }

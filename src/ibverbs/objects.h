@@ -165,6 +165,10 @@ struct Cq {
   bool single_threaded = false;
   os::Mutex observing;     // completions are observed in the order in which they are polled
   WorkCompletion current;  // what the read_ functions of the extended CQ look at
+  // For `weft run --check`: the depth that the program asked for; and that there were completions
+  // when it was armed, and nobody has polled since.
+  std::atomic<std::uint32_t> asked_depth{0};
+  std::atomic<bool> armed_late{false};
 };
 
 // One request of the ibv_wr_ builder. Its memory lists are places in the builder's arenas, since

@@ -3,18 +3,21 @@
 #include <weft/limits.h>
 
 #include <algorithm>
+#include <array>
 #include <cstring>
 #include <span>
 #include <string>
 #include <vector>
 
 #include "ibverbs/completion.h"
+#include "ibverbs/devices.h"
+#include "ibverbs/local_keys.h"
 #include "ibverbs/post.h"
 #include "os/say.h"
 
 namespace weft::ibverbs {
 
-constinit bool checked = false;
+constinit std::atomic<void (*)(int event)> raise_in_rdma_cm{nullptr};
 
 namespace {
 
@@ -74,7 +77,8 @@ template <class Sges>
 std::vector<check::Octets> octets_of(const Sges& sges) {
   std::vector<check::Octets> out;
   for (const auto& sge : sges) {
-    if (sge.length != 0) out.push_back({sge.addr, sge.length, sge.lkey});
+    if (sge.length != 0)
+      out.push_back({sge.addr, sge.length, engine_key(sge.lkey), is_lkey(sge.lkey) || !checked});
   }
   return out;
 }
@@ -98,6 +102,7 @@ check::Posted posted(ibv_qp* handle, const ibv_send_wr& wr) {
   } else if ((wr.send_flags & IBV_SEND_INLINE) == 0) {
     out.sources = octets_of(list);
   }
+  out.sinks_need_remote = wr.opcode == IBV_WR_RDMA_READ && !is_roce();
   switch (wr.opcode) {
     case IBV_WR_RDMA_WRITE:
     case IBV_WR_RDMA_WRITE_WITH_IMM:
@@ -114,6 +119,8 @@ check::Posted posted(ibv_qp* handle, const ibv_send_wr& wr) {
       break;
     default: break;
   }
+  out.rkey_is_lkey = out.has_remote && is_lkey(out.rkey);
+  out.rkey = engine_key(out.rkey);
   return out;
 }
 
@@ -122,9 +129,9 @@ check::Posted posted(ibv_qp* handle, const ibv_send_wr& wr) {
 
 // `weft run --faults` lets a completion fail: the queue pair is in the error state then, as with an
 // adapter.
-void inject(std::uint32_t qp, bool receive, ibv_wc_status& status) {
+void inject(std::uint32_t qp, std::uint64_t wr_id, bool receive, ibv_wc_status& status) {
   if (observer == nullptr) return;
-  if (const int other = observer->inject(qp, receive); other != 0)
+  if (const int other = observer->inject(qp, wr_id, receive, status); other != 0)
     status = static_cast<ibv_wc_status>(other);
 }
 
@@ -141,10 +148,10 @@ void tell_invalidated(std::uint32_t key) {
 int observed_poll_cq(ibv_cq* handle, int count, ibv_wc* out) {
   const InCall in("ibv_poll_cq");
   const ObservedPoll alone(*cq_of(handle));
+  if (observer != nullptr) observe_depth(*cq_of(handle));
   const int got = poll_cq(handle, count, out);
   for (int i = 0; i < got; ++i) {
-    if (out[i].status == IBV_WC_SUCCESS)
-      inject(out[i].qp_num, (out[i].opcode & IBV_WC_RECV) != 0, out[i].status);
+    inject(out[i].qp_num, out[i].wr_id, (out[i].opcode & IBV_WC_RECV) != 0, out[i].status);
     tell(out[i].qp_num, out[i].wr_id, out[i].status, (out[i].opcode & IBV_WC_RECV) != 0);
     if (out[i].status == IBV_WC_SUCCESS && (out[i].wc_flags & IBV_WC_WITH_INV) != 0)
       tell_invalidated(out[i].invalidated_rkey);
@@ -152,30 +159,66 @@ int observed_poll_cq(ibv_cq* handle, int count, ibv_wc* out) {
   return got;
 }
 
-void tell_posting(ibv_qp* handle, const ibv_send_wr& wr) {
-  if (observer == nullptr) return;
+// With the engine's keys, as far as it has any.
+void translate(ibv_send_wr& wr, ibv_sge* sges) {
+  const bool has_list = wr.opcode != IBV_WR_LOCAL_INV && wr.opcode != IBV_WR_BIND_MW &&
+                        wr.num_sge > 0 && wr.num_sge <= static_cast<int>(limits::kSgesPerRequest);
+  if (has_list) {
+    std::copy_n(wr.sg_list, wr.num_sge, sges);
+    for (int i = 0; i < wr.num_sge; ++i) sges[i].lkey = engine_key(sges[i].lkey);
+    wr.sg_list = sges;
+  }
+  if (wr.opcode == IBV_WR_RDMA_WRITE || wr.opcode == IBV_WR_RDMA_WRITE_WITH_IMM ||
+      wr.opcode == IBV_WR_RDMA_READ) {
+    wr.wr.rdma.rkey = engine_key(wr.wr.rdma.rkey);
+  } else if (wr.opcode == IBV_WR_ATOMIC_CMP_AND_SWP || wr.opcode == IBV_WR_ATOMIC_FETCH_AND_ADD) {
+    wr.wr.atomic.rkey = engine_key(wr.wr.atomic.rkey);
+  }
+}
+
+// True: it is to be lost.
+bool tell_posting(ibv_qp* handle, const ibv_send_wr& wr) {
+  if (observer == nullptr) return false;
   observer->posting(posted(handle, wr));
   if (wr.opcode == IBV_WR_LOCAL_INV) observer->invalidated(wr.invalidate_rkey, false);
   if (wr.opcode == IBV_WR_BIND_MW)
     observe_key(wr.bind_mw.mw, wr.bind_mw.rkey, wr.bind_mw.bind_info);
+  return observer->loses(handle, wr.wr_id);
 }
 
 void tell_refused(ibv_qp* handle) {
   if (observer != nullptr) observer->not_posted(handle);
 }
 
-// Refuses the whole list.
-template <class Request>
-int refuse(int error, Request* wr, Request** bad) {
-  if (bad != nullptr) *bad = wr;
-  return fail_number(error);
+// Refuses the whole list, or all but its first request.
+template <class Queue, class Request>
+int refuse(const MayFail& failing, Queue* queue, Request* wr, Request** bad,
+           int (*post)(Queue*, Request*, Request**)) {
+  Request* refused = wr;
+  if (failing.second()) {
+    Request first = *wr;
+    first.next = nullptr;
+    Request* unused = nullptr;
+    if (const int error = post(queue, &first, &unused); error != 0) {
+      if (bad != nullptr) *bad = wr;
+      return error;
+    }
+    refused = wr->next;
+  }
+  if (bad != nullptr) *bad = refused;
+  return fail_number(failing.error());
+}
+
+int tell_and_post(ibv_qp* handle, ibv_send_wr* wr, ibv_send_wr** bad) {
+  return post_send_told(handle, wr, bad,
+                        {tell_posting, tell_refused, checked ? translate : nullptr});
 }
 
 int observed_post_send(ibv_qp* handle, ibv_send_wr* wr, ibv_send_wr** bad) {
   const InCall in("ibv_post_send");
-  const MayFail may_fail("ibv_post_send");
-  if (may_fail.error() != 0) return refuse(may_fail.error(), wr, bad);
-  return post_send_told(handle, wr, bad, {tell_posting, tell_refused});
+  const MayFail may_fail("ibv_post_send", wr != nullptr && wr->next != nullptr);
+  if (may_fail.error() != 0) return refuse(may_fail, handle, wr, bad, tell_and_post);
+  return tell_and_post(handle, wr, bad);
 }
 
 void tell_receives(const void* queue, const ibv_recv_wr* wr,
@@ -183,8 +226,33 @@ void tell_receives(const void* queue, const ibv_recv_wr* wr,
   for (; observer != nullptr && wr != nullptr; wr = wr->next) {
     const bool fits = wr->num_sge >= 0 && wr->num_sge <= static_cast<int>(limits::kSgesPerRequest);
     const std::size_t count = fits ? static_cast<std::size_t>(wr->num_sge) : 0;
-    (observer->*what)({queue, wr->wr_id, octets_of(std::span(wr->sg_list, count))});
+    (observer->*what)({queue, wr->wr_id, octets_of(std::span(wr->sg_list, count)),
+                       static_cast<std::size_t>(std::max(wr->num_sge, 0))});
   }
+}
+
+// One by one, with the engine's keys.
+template <class Queue>
+int post_translated(Queue* queue, ibv_recv_wr* wr, ibv_recv_wr** bad,
+                    int (*post)(Queue*, ibv_recv_wr*, ibv_recv_wr**)) {
+  if (!checked) return post(queue, wr, bad);
+  std::array<ibv_sge, limits::kSgesPerRequest> sges;
+  for (; wr != nullptr; wr = wr->next) {
+    ibv_recv_wr one = *wr;
+    one.next = nullptr;
+    if (one.num_sge > 0 && one.num_sge <= static_cast<int>(sges.size())) {
+      std::copy_n(one.sg_list, one.num_sge, sges.data());
+      for (ibv_sge& sge : std::span(sges).first(static_cast<std::size_t>(one.num_sge)))
+        sge.lkey = engine_key(sge.lkey);
+      one.sg_list = sges.data();
+    }
+    ibv_recv_wr* unused = nullptr;
+    const int error = post(queue, &one, &unused);
+    if (error == 0) continue;
+    if (bad != nullptr) *bad = wr;
+    return error;
+  }
+  return 0;
 }
 
 // They are told of before, for a receive may be polled before the call is back; and those that were
@@ -194,31 +262,45 @@ int post_receives_told(Queue* queue, ibv_recv_wr* wr, ibv_recv_wr** bad,
                        int (*post)(Queue*, ibv_recv_wr*, ibv_recv_wr**)) {
   tell_receives(queue, wr, &check::Observer::posting_receive);
   ibv_recv_wr* refused = nullptr;
-  const int error = post(queue, wr, &refused);
+  const int error = post_translated(queue, wr, &refused, post);
   if (error == 0) return 0;
   tell_receives(queue, refused, &check::Observer::not_posted_receive);
   if (bad != nullptr && refused != nullptr) *bad = refused;
   return error;
 }
 
+int tell_and_post_recv(ibv_qp* handle, ibv_recv_wr* wr, ibv_recv_wr** bad) {
+  return post_receives_told(handle, wr, bad, post_recv);
+}
+
+int tell_and_post_srq_recv(ibv_srq* handle, ibv_recv_wr* wr, ibv_recv_wr** bad) {
+  return post_receives_told(handle, wr, bad, post_srq_recv);
+}
+
 int observed_post_recv(ibv_qp* handle, ibv_recv_wr* wr, ibv_recv_wr** bad) {
   const InCall in("ibv_post_recv");
-  const MayFail may_fail("ibv_post_recv");
-  if (may_fail.error() != 0) return refuse(may_fail.error(), wr, bad);
-  return post_receives_told(handle, wr, bad, post_recv);
+  const MayFail may_fail("ibv_post_recv", wr != nullptr && wr->next != nullptr);
+  if (may_fail.error() != 0) return refuse(may_fail, handle, wr, bad, tell_and_post_recv);
+  return tell_and_post_recv(handle, wr, bad);
 }
 
 int observed_post_srq_recv(ibv_srq* handle, ibv_recv_wr* wr, ibv_recv_wr** bad) {
   const InCall in("ibv_post_srq_recv");
-  const MayFail may_fail("ibv_post_srq_recv");
-  if (may_fail.error() != 0) return refuse(may_fail.error(), wr, bad);
-  return post_receives_told(handle, wr, bad, post_srq_recv);
+  const MayFail may_fail("ibv_post_srq_recv", wr != nullptr && wr->next != nullptr);
+  if (may_fail.error() != 0) return refuse(may_fail, handle, wr, bad, tell_and_post_srq_recv);
+  return tell_and_post_srq_recv(handle, wr, bad);
 }
 
 int observed_req_notify_cq(ibv_cq* handle, int solicited_only) {
   const InCall in("ibv_req_notify_cq");
   WEFT_MAY_FAIL(ibv_req_notify_cq, fail_number);
-  return req_notify_cq(handle, solicited_only);
+  Cq& cq = *cq_of(handle);
+  const std::size_t before = cq.engine->queued();
+  const int error = req_notify_cq(handle, solicited_only);
+  if (observer == nullptr || error != 0 || before == 0) return error;
+  observer->armed(handle, before);
+  cq.armed_late.store(true);
+  return 0;
 }
 
 }  // namespace
@@ -244,7 +326,7 @@ check::Made made_of(Pd& pd) {
 
 check::Made made_of(Mr& mr) { return basic(mr, {mr.pub.pd}); }
 
-// Its lkey and its rkey are the same number.
+// Its lkey and its rkey are the same number to the engine.
 void observe_key(Mr& mr) {
   if (observer == nullptr) return;
   observer->keyed({handle_of(mr), mr.pub.rkey, mr.engine->iova(), mr.pub.length,
@@ -266,6 +348,8 @@ check::Made made_of(Qp& qp) {
   check::Made made = basic(qp, {pub.pd, pub.send_cq, pub.recv_cq, pub.srq});
   made.number = pub.qp_num;
   made.send_depth = qp.asked_send_depth;
+  if (!qp.srq) made.receive_depth = qp.granted.max_recv_wr;
+  if (!qp.srq) made.receive_sges = qp.granted.max_recv_sge;
   made.send_sges = qp.granted.max_send_sge;
   made.inline_bytes = qp.granted.max_inline_data;
   return made;
@@ -278,15 +362,18 @@ void observe_engine(QpOptions& options, const void* handle) {
     to->late_receive(handle, static_cast<check::Late>(what),
                      static_cast<std::uint64_t>(waited.count()));
   };
+  options.link = [to = observer, handle] { return to->link(handle); };
   options.on_refused_memory = [to = observer, handle](const RefusedMemory& what) {
+    const std::uint32_t lkey = what.key ^ check::kLkeyMark;
     to->refused({handle, static_cast<check::Fault>(what.why), what.to_peer,
-                 static_cast<unsigned>(what.need), what.key, what.addr, what.length});
+                 static_cast<unsigned>(what.need), what.key, what.addr, what.length,
+                 !what.to_peer && is_lkey(lkey) ? lkey : 0});
   };
   if (auto follower = observer->follow(handle))
     options.on_step = [to = std::move(follower)](const Step& what) { to->step(what); };
 }
 
-void observe_request(Qp& qp, const BuiltRequest& request) {
+void observe_request(Qp& qp, BuiltRequest& request) {
   check::Posted out;
   out.qp = handle_of(qp);
   out.wr_id = request.wr.wr_id;
@@ -304,6 +391,9 @@ void observe_request(Qp& qp, const BuiltRequest& request) {
   } else if (!request.is_inline) {
     out.sources = octets_of(request.wr.sges);
   }
+  out.sinks_need_remote = request.wr.op == SendOp::kRead && !is_roce();
+  out.rkey_is_lkey = out.has_remote && is_lkey(out.rkey);
+  out.rkey = request.wr.rkey = engine_key(out.rkey);
   observer->posting(out);
   if (request.wr.op == SendOp::kLocalInvalidate)
     observer->invalidated(request.wr.invalidate_rkey, false);
@@ -312,6 +402,11 @@ void observe_request(Qp& qp, const BuiltRequest& request) {
                 {nullptr, request.wr.remote_addr, request.wr.window_length,
                  static_cast<unsigned>(request.wr.window_access)});
   }
+  if (!observer->loses(out.qp, out.wr_id)) return;
+  static const Sge nowhere{0, 1, kNoKey};
+  request.wr.op = SendOp::kSend;
+  request.wr.sges = std::span(&nowhere, 1);
+  request.wr.flags = out.signaled ? SendFlags::kSignaled : SendFlags::kNone;
 }
 
 void observe_bind(Qp& qp, const ibv_mw_bind& bind) {
@@ -323,10 +418,25 @@ void observe_bind(Qp& qp, const ibv_mw_bind& bind) {
   observer->posting(out);
 }
 
+void observe_depth(Cq& cq) {
+  if (cq.armed_late.load(std::memory_order_relaxed)) {
+    cq.armed_late.store(false);
+    observer->polls(handle_of(cq));
+  }
+  const std::uint32_t asked = cq.asked_depth.load(std::memory_order_relaxed);
+  const std::size_t queued = cq.engine->queued();
+  if (queued > asked || cq.engine->overflowed()) observer->overflows(handle_of(cq), queued, asked);
+}
+
+// It may block for good: what the queues had when they were armed makes no event.
+void observe_wait(ibv_comp_channel& channel) {
+  if (observer != nullptr) observer->waits(&channel);
+}
+
 void observe_completion(const WorkCompletion& completion, ibv_wc_status& status) {
   const InCall in("ibv_start_poll or ibv_next_poll");
   const bool receive = (wc_opcode(completion.op) & IBV_WC_RECV) != 0;
-  if (status == IBV_WC_SUCCESS) inject(completion.qp_num, receive, status);
+  inject(completion.qp_num, completion.wr_id, receive, status);
   tell(completion.qp_num, completion.wr_id, status, receive);
   if (completion.status == WcStatus::kSuccess && has(completion.flags, WcFlags::kWithInvalidate))
     tell_invalidated(completion.invalidated_rkey);

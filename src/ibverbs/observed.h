@@ -4,6 +4,7 @@
 
 #include <infiniband/verbs.h>
 
+#include <atomic>
 #include <chrono>
 #include <cstdint>
 #include <thread>
@@ -88,8 +89,8 @@ inline void observe_dead(const char* call, const void* handle) {
 
 // Has the engine tell of messages that come before their receive, and of memory that is refused.
 void observe_engine(QpOptions& options, const void* handle);
-// A request of the ibv_wr_ builder, before it is posted.
-void observe_request(Qp& qp, const BuiltRequest& request);
+// A request of the ibv_wr_ builder, before it is posted. One that is to be lost becomes another.
+void observe_request(Qp& qp, BuiltRequest& request);
 // That of ibv_bind_mw, before it is posted.
 void observe_bind(Qp& qp, const ibv_mw_bind& bind);
 // A poll that is observed: until what it has got was told, no other thread polls this CQ. A child
@@ -109,13 +110,18 @@ class ObservedPoll {
   Cq* const of_;
 };
 
+// Whether more completions were queued than the program asked for, and that some are polled now.
+void observe_depth(Cq& cq);
+// The program waits for an event of the channel, and there is none.
+void observe_wait(ibv_comp_channel& channel);
+
 // `status`: what the program is told, which may become another one.
 void observe_completion(const WorkCompletion& completion, ibv_wc_status& status);
 
 // Puts functions that observe into the table of a context.
 void observe_operations(ibv_context_ops& ops);
 
-// `observer` has rules, and not only faults (`weft run --faults`). Set with it.
-extern constinit bool checked;
+// librdmacm's, once it is loaded: Hands::raise_cm.
+extern constinit std::atomic<void (*)(int event)> raise_in_rdma_cm;
 
 }  // namespace weft::ibverbs

@@ -14,7 +14,11 @@
 namespace weft::ibverbs {
 namespace {
 
-constexpr check::Hands kHands{break_qp, disconnect_qp, raise_async};
+void raise_cm(int event) {
+  if (auto* const raise = raise_in_rdma_cm.load()) raise(event);
+}
+
+constexpr check::Hands kHands{break_qp, disconnect_qp, raise_async, raise_cm};
 
 void stop_observing() { observer = nullptr; }
 

@@ -1,6 +1,7 @@
 #include "ibverbs/post.h"
 
 #include <endian.h>
+#include <weft/limits.h>
 
 #include <array>
 #include <cerrno>
@@ -113,6 +114,17 @@ int queue_one(QueuePair& engine, const ibv_send_wr& wr, bool datagram) {
   return queued ? 0 : errno_of(queued.error());
 }
 
+// One that fails before anything of it is sent: no region has this key.
+int queue_lost(QueuePair& engine, const ibv_send_wr& wr, bool datagram) {
+  ibv_sge nowhere{0, 1, kNoKey};
+  ibv_send_wr other = wr;
+  other.opcode = IBV_WR_SEND;
+  other.sg_list = &nowhere;
+  other.num_sge = 1;
+  other.send_flags &= ~static_cast<unsigned>(IBV_SEND_INLINE);
+  return queue_one(engine, other, datagram);
+}
+
 constexpr std::size_t kBatch = 16;
 
 // Hands the list to `queue` in batches: a QP or an SRQ.
@@ -138,16 +150,18 @@ int post_receives(Queue& queue, ibv_recv_wr* wr, ibv_recv_wr** bad) {
   return 0;
 }
 
-// `before` and `refused` are told of each request that is tried.
-template <class Before, class Refused>
-int post_each(ibv_qp* handle, ibv_send_wr* wr, ibv_send_wr** bad, Before before, Refused refused) {
+// `before` and `refused` are told of each request that is tried. `before` says whether it is to be
+// lost.
+template <class Before, class Queue, class Refused>
+int post_each(ibv_qp* handle, ibv_send_wr* wr, ibv_send_wr** bad, Before before, Queue queue,
+              Refused refused) {
   QueuePair& engine = *qp_of(handle)->posts_to;
   const bool datagram = handle->qp_type == IBV_QPT_UD;
   int error = 0;
   bool queued = false;
   for (; wr != nullptr; wr = wr->next) {
-    before(*wr);
-    error = queue_one(engine, *wr, datagram);
+    const bool lost = before(*wr);
+    error = lost ? queue_lost(engine, *wr, datagram) : queue(engine, *wr, datagram);
     if (error != 0) {
       refused();
       if (bad != nullptr) *bad = wr;
@@ -163,12 +177,19 @@ int post_each(ibv_qp* handle, ibv_send_wr* wr, ibv_send_wr** bad, Before before,
 
 int post_send(ibv_qp* handle, ibv_send_wr* wr, ibv_send_wr** bad) {
   return post_each(
-      handle, wr, bad, [](const ibv_send_wr&) {}, [] {});
+      handle, wr, bad, [](const ibv_send_wr&) { return false; }, queue_one, [] {});
 }
 
 int post_send_told(ibv_qp* handle, ibv_send_wr* wr, ibv_send_wr** bad, const ToldOfSends& told) {
   return post_each(
-      handle, wr, bad, [&](const ibv_send_wr& one) { told.before(handle, one); },
+      handle, wr, bad, [&](const ibv_send_wr& one) { return told.before(handle, one); },
+      [&](QueuePair& engine, const ibv_send_wr& one, bool datagram) {
+        if (told.translate == nullptr) return queue_one(engine, one, datagram);
+        std::array<ibv_sge, limits::kSgesPerRequest> sges;
+        ibv_send_wr other = one;
+        told.translate(other, sges.data());
+        return queue_one(engine, other, datagram);
+      },
       [&] { told.refused(handle); });
 }
 

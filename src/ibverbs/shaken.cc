@@ -124,6 +124,13 @@ std::vector<std::shared_ptr<HoldsCompletions>> Shaker::queues() {
   return living(cqs_);
 }
 
+std::vector<std::uint32_t> Shaker::qp_numbers() {
+  const os::MutexLock lock(mutex_);
+  std::vector<std::uint32_t> out;
+  for (const auto& [number, qp] : qps_) out.push_back(number);
+  return out;
+}
+
 void Shaker::fill_tail(const Sge& tail) {
   std::vector<std::shared_ptr<PostedReceives>> receives;
   std::vector<std::shared_ptr<CountsCompletions>> qps;
@@ -207,7 +214,7 @@ void shake_key(const Mr& mr) {
   const bool peer_writes = has(access, Access::kRemoteWrite) ||
                            has(access, Access::kRemoteAtomic) || has(access, Access::kBindWindow);
   if (!peer_writes && mr.engine->iova() != addr) return;
-  shaker().key(mr.pub.lkey, {addr, mr.pub.length, peer_writes});
+  shaker().key(mr.engine->lkey(), {addr, mr.pub.length, peer_writes});
 }
 
 void shake_dead_key(std::uint32_t lkey) {

@@ -7,6 +7,7 @@
 
 #include "ibverbs/errors.h"
 #include "ibverbs/shaken.h"
+#include "ibverbs/shaken_overflow.h"
 #include "ibverbs/shaken_state.h"
 #include "os/clock.h"
 #include "os/lock.h"
@@ -38,11 +39,16 @@ class ShakenCq final : public CompletionQueue, public HoldsCompletions {
   std::size_t poll(std::span<WorkCompletion> out) override {
     if (shaking == nullptr) return inner_->poll(out);
     std::size_t taken = 0;
+    bool overflows = false;
     {
       const os::MutexLock lock(mutex_);
       drain(may_hold_);
+      // An adapter has no more room than was asked for, perhaps.
+      const std::size_t all = held_.size() + inner_->queued();
+      overflows = shakes(Effect::kSizes) && all > asked_ && !overflowed_.exchange(true);
       taken = held_.take(out, now_ns());
     }
+    if (overflows) shake_overflow(*static_cast<Cq*>(inner_->context()));
     for (WorkCompletion& one : out.first(taken)) {
       if (const auto qp = shaker().find(one.qp_num)) qp->polled(one);
     }
@@ -92,12 +98,16 @@ class ShakenCq final : public CompletionQueue, public HoldsCompletions {
   [[nodiscard]] std::uint32_t depth() const override {
     return shakes(Effect::kSizes) ? asked_.load() : inner_->depth();
   }
+  [[nodiscard]] std::size_t queued() const override {
+    const os::MutexLock lock(mutex_);
+    return held_.size() + inner_->queued();
+  }
   [[nodiscard]] std::shared_ptr<CompletionChannel> channel() const override {
     return inner_->channel();
   }
   [[nodiscard]] void* context() const override { return inner_->context(); }
   [[nodiscard]] std::size_t users() const override { return inner_->users(); }
-  [[nodiscard]] bool overflowed() const override { return inner_->overflowed(); }
+  [[nodiscard]] bool overflowed() const override { return overflowed_ || inner_->overflowed(); }
 
  private:
   // Takes what the engine has, at most as many as the program asked for room.
@@ -114,9 +124,10 @@ class ShakenCq final : public CompletionQueue, public HoldsCompletions {
   }
 
   const std::shared_ptr<CompletionQueue> inner_;
+  std::atomic<bool> overflowed_{false};
   std::atomic<std::uint32_t> asked_;
   const std::uint64_t stream_;
-  os::Mutex mutex_;
+  mutable os::Mutex mutex_;
   shake::Dice dice_ WEFT_GUARDED_BY(mutex_);
   shake::Held held_ WEFT_GUARDED_BY(mutex_);
   bool may_hold_ WEFT_GUARDED_BY(mutex_) = true;

@@ -15,6 +15,7 @@
 #include <unordered_map>
 #include <vector>
 
+#include "ibverbs/objects.h"
 #include "os/lock.h"
 #include "shake/ledger.h"
 #include "shake/shake_plan.h"
@@ -86,6 +87,7 @@ class Shaker {
   void add(const std::shared_ptr<PostedReceives>& receives);
   [[nodiscard]] std::shared_ptr<CountsCompletions> find(std::uint32_t number);
   [[nodiscard]] std::vector<std::shared_ptr<HoldsCompletions>> queues();
+  [[nodiscard]] std::vector<std::uint32_t> qp_numbers();
 
   struct Region {
     std::uint64_t addr, length;

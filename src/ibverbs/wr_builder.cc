@@ -8,6 +8,7 @@
 #include "ibverbs/devices.h"
 #include "ibverbs/errors.h"
 #include "ibverbs/likeness.h"
+#include "ibverbs/local_keys.h"
 #include "ibverbs/observed.h"
 #include "ibverbs/post.h"
 #include "ibverbs/windows.h"
@@ -185,6 +186,12 @@ int check(const Qp& qp) {
   return 0;
 }
 
+// `weft run --check`: to those of the engine.
+void translate_keys(WrBuilder& builder, const BuiltRequest& request) {
+  for (Sge& sge : std::span(builder.sges).subspan(request.first_sge, request.sges))
+    sge.lkey = engine_key(sge.lkey);
+}
+
 int post(Qp& qp) {
   WrBuilder& builder = qp.builder;
   for (BuiltRequest& request : builder.requests) {
@@ -198,6 +205,7 @@ int post(Qp& qp) {
     }
     if (request.has_peer) request.wr.peer = &request.peer;
     if (observer != nullptr) observe_request(qp, request);
+    if (observer != nullptr && !request.is_inline) translate_keys(builder, request);
     if (const Status queued = qp.posts_to->queue_send(request.wr); !queued) {
       if (observer != nullptr) observer->not_posted(handle_of(qp));
       qp.posts_to->ring();

@@ -4,12 +4,26 @@
 #include <cerrno>
 #include <new>
 
+#include "os/guarded.h"
 #include "os/lock.h"
 
 namespace weft::rdmacm {
 namespace {
 
-__attribute__((constructor)) void start_observing() { ibverbs::observer = weft_ibv_observer(); }
+// `weft run --faults` has this event (rdma_cm_event_type) come to each id that has a device.
+void raise_for_all(int event) {
+  static_cast<void>(os::guarded([&]() -> Status {
+    const os::MutexLock lock(state().mutex);
+    for (const auto& [handle, id] : state().ids) {
+      if (id->pub.verbs != nullptr) queue_plain(id, event);
+    }
+    return {};
+  }));
+}
+
+__attribute__((constructor)) void start_observing() {
+  ibverbs::observer = weft_ibv_observer(raise_for_all);
+}
 
 State* current = new State;  // never destroyed: the engine's threads outlive static objects
 
@@ -103,6 +117,13 @@ std::shared_ptr<Device> device() {
 void queue_event(const std::shared_ptr<Id>& owner, EventPtr event) {
   event->owner = owner;
   owner->channel->queue.push(std::move(event));
+}
+
+void queue_plain(const std::shared_ptr<Id>& owner, int type) {
+  auto event = std::make_unique<Event>();
+  event->pub.event = static_cast<rdma_cm_event_type>(type);
+  event->pub.id = &owner->pub;
+  queue_event(owner, std::move(event));
 }
 
 int attach_device(Id& id, const SocketAddress& own) {

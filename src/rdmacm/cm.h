@@ -159,6 +159,9 @@ void enter(std::shared_ptr<Id> id) WEFT_REQUIRES(state().mutex);
 // Queues an event of the owner on its channel.
 void queue_event(const std::shared_ptr<Id>& owner, EventPtr event) WEFT_REQUIRES(state().mutex);
 
+// The same for one that says all by its type (rdma_cm_event_type).
+void queue_plain(const std::shared_ptr<Id>& owner, int type) WEFT_REQUIRES(state().mutex);
+
 // A channel that is known by its handle. Null with errno.
 [[nodiscard]] std::shared_ptr<Channel> make_channel();
 

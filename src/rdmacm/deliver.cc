@@ -93,6 +93,11 @@ bool prepare(Event& event) {
 void inject(Event& event) {
   const auto injected = ibverbs::observer->inject_cm(event.pub.event);
   if (!injected.is_one) return;
+  if (injected.follows) {
+    const os::MutexLock lock(state().mutex);
+    if (event.owner->alive) queue_plain(event.owner, injected.event);
+    return;
+  }
   std::shared_ptr<Connection> connection;
   Id& owner = *event.owner;
   {

@@ -37,6 +37,9 @@ class CompletionQueueImpl final : public ChannelMember,
   [[nodiscard]] std::uint32_t depth() const override {
     return depth_.load(std::memory_order_relaxed);
   }
+  [[nodiscard]] std::size_t queued() const override {
+    return count_.load(std::memory_order_acquire);
+  }
   [[nodiscard]] std::shared_ptr<CompletionChannel> channel() const override;
   [[nodiscard]] void* context() const override { return context_; }
   [[nodiscard]] std::size_t users() const override {

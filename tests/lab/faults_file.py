@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 """`weft run --faults FILE`: what the file says fails, the same each time."""
 
+import errno
 import os
 import pathlib
 import signal
@@ -140,6 +141,102 @@ def cm(_):
             same(lines[-1], "state ERR")
 
 
+def cm_of_all(_):
+    """Events that come to each id."""
+    lines, said = run("cm DEVICE_REMOVAL after 300ms", "ids")
+    # The connection ends, too.
+    same(sorted(line for line in lines if "DISCONNECTED" not in line),
+         [*(f"{who} RDMA_CM_EVENT_DEVICE_REMOVAL 0" for who in ("client", "server")), "state ERR"])
+    check("line 1: the event DEVICE_REMOVAL of rdma_cm" in said, said)
+    lines, _said = run("cm ADDR_CHANGE after 300ms", "ids")
+    same(sorted(lines), [*(f"{who} RDMA_CM_EVENT_ADDR_CHANGE 0" for who in ("client", "server")),
+                         "state another"])
+
+
+def timewait(_):
+    """Behind the end of a connection."""
+    for options in ((), ("--personality", "roce")):
+        lines, said = run("cm TIMEWAIT_EXIT every 1", "ends", *options)
+        for who in ("client", "server"):
+            mine = [line for line in lines if line.startswith(who)]
+            same(mine, [f"{who} RDMA_CM_EVENT_DISCONNECTED 0",
+                        f"{who} RDMA_CM_EVENT_TIMEWAIT_EXIT 0"])
+        check("TIMEWAIT_EXIT comes behind DISCONNECTED 1" in said, said)
+    lines, _said = run("cm TIMEWAIT_EXIT on 3rd", "ends")
+    check(not [line for line in lines if "TIMEWAIT" in line], f"got {lines}")
+
+
+def second(_):
+    """The first request of a list is posted, the second refused."""
+    lines, said = run("fail post_send every 1 with ENOMEM, bad_wr second\n"
+                      "fail post_recv on 1st bad_wr second", "lists", status=3)
+    same(lines, [f"receives {errno.ENOMEM} 2", f"sends {errno.ENOMEM} 2", "1: success"])
+    lines, said = run("fail post_send on 1st with EAGAIN, bad_wr second", "lists")
+    same(lines, ["receives 0 0", f"sends {errno.EAGAIN} 2", "1: success", "2: success",
+                 "3: success"])
+    check("line 1: ibv_post_send, call 1 of it, fails with EAGAIN" in said, said)
+
+
+def lost(_):
+    """A request that fails, and whose data does not arrive; and one whose data does."""
+    ends = ["1: success", "2: success", "3: transport retry counter exceeded",
+            *(f"{i}: {FLUSHED}" for i in (4, 5, 6)), "state ERR"]
+    came = [f"{i} arrived" for i in (1, 2)]
+    for options in ((), ("--path", "tcp"), ("--personality", "roce"), ("--check",)):
+        lines, said = run("complete send on 3rd with RETRY_EXC_ERR, lost", "losses", *options)
+        same(lines, [*ends, *came, *(f"{i} lost" for i in (3, 4, 5, 6))])
+        check("request 3 is lost, and ends with RETRY_EXC_ERR" in said, said)
+        if "--check" in options:
+            check("transport retry counter exceeded: an RDMA Write" in said and
+                  "lkey" not in said, said)
+    lines, _said = run("complete send on 3rd with RETRY_EXC_ERR, delivered", "losses")
+    same(lines[:8], [*ends, came[0]])
+    same(lines[8:10], ["2 arrived", "3 arrived"])
+
+
+WHOLE = ["300 came", "state another", "state another"]
+
+
+def slow_link(_):
+    for rule in ("link delay 2ms jitter 1ms", "link rate 100Mbit", "link delay 1ms rate 1Gbit",
+                 "link stall 20ms at every 100kB", "link stall 5ms every 50ms"):
+        for options in ((), ("--personality", "roce"), ("--progress", "thread")):
+            lines, said = run(rule, "messages", *options)
+            same(lines, WHOLE)
+            check("weft faults: " in said, said)
+    check(said.count("line 1: the link of queue pair number") <= 2, said)  # by time, each once
+    lines, said = run("link stall 1ms at every 100kB on qp 0", "messages")
+    same(lines, WHOLE)
+    check(said.count("stalls for 1 ms at octet") == 6, said)
+    check("stalls for 1 ms at octet 200000" in said, said)
+    lines, said = run("link delay 1ms", "messages", "--path", "ring")
+    same(lines, WHOLE)
+
+
+def cut(_):
+    first, said = run("link cut on qp 0 at 100kB", "messages")
+    check("line 1: the link of queue pair number" in said and "is cut at octet 100000" in said,
+          said)
+    check(first[0] == f"receive: {FLUSHED}" and 40 < int(first[1].split()[0]) < 50, f"{first}")
+    check(first[2] != "send: success", f"{first}")
+    for _round in range(4):
+        same(run("link cut on qp 0 at 100kB", "messages")[0], first)
+
+
+def flips(_):
+    """Found by the CRC: the receiver ends the connection, and says why."""
+    rule = "octet flip on qp 0 at 100kB"
+    first, said = run(rule, "messages", "--crc", "on")
+    check("a bit of octet 100000 changes" in said, said)
+    check(40 < int(first[-4].split()[0]) < 50, f"{first}")
+    same(first[-3:], [f"send: {FLUSHED}", "state ERR", "state ERR"])
+    for _round in range(4):
+        same(run(rule, "messages", "--crc", "on")[0], first)
+    lines, said = run(rule, "messages", "--crc", "off")
+    same(lines, WHOLE)
+    check("line 1: no effect on queue pair number" in said and "has no CRC" in said, said)
+
+
 def disconnects(_):
     lines, _said = run("disconnect on qp 0 after 300ms", "broken")
     same(lines, ["disconnected", "state ERR"])
@@ -192,6 +289,14 @@ def mistakes(_):
             ("cm ESTABLISHED on 1st", "'ESTABLISHED': write an event: ADDR_ERROR"),
             ("kill SIGKILL on 3rd", "'on': write when: after 2s"),
             ("fail post_send after never", "1: after never: no rule has this name"),
+            ("link cut", "write where: at 64MB"),
+            ("link stall 1ms every 1ms", "longer than the time in between"),
+            ("link faster", "'faster': write stall, cut, delay, jitter or rate"),
+            ("link rate fast", "'fast': write a rate as 10Gbit"),
+            ("octet flip at 0B", "'0B': write a number of octets"),
+            ("fail reg_mr on 1st with ENOMEM, bad_wr second", "'bad_wr': of post_send, post_recv"),
+            ("complete receive on 1st with FATAL_ERR, lost", "'lost': the rule is complete"),
+            ("cm DEVICE_REMOVAL on 1st", "'on': write when: after 2s"),
             ("fail post_send on 1st now", "'now': the rule is complete")):
         _lines, said = run(rules, "registers", status=2)
         check(words in said and "--faults: " in said, f"{rules!r}: {said}")
@@ -208,4 +313,5 @@ def mistakes(_):
 
 if __name__ == "__main__":
     main({case.__name__: case for case in (
-        calls, chance, sends, extended, receives, statuses, events, cm, disconnects, locks, caps, signals, places, mistakes)})
+        calls, chance, sends, extended, receives, statuses, events, cm, cm_of_all, timewait, second,
+        lost, slow_link, cut, flips, disconnects, locks, caps, signals, places, mistakes)})

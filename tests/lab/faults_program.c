@@ -1,5 +1,6 @@
 // A program whose calls and completions `weft run --faults` lets fail.
-// faults_program writes|extended|receives|registers|events|connects|broken|crowd|caps|sleeps
+// faults_program writes|extended|receives|registers|events|connects|broken|crowd|caps|messages|
+//   lists|losses|ids|ends|sleeps
 #include <errno.h>
 #include <poll.h>
 #include <pthread.h>
@@ -290,6 +291,143 @@ static int caps(void) {
   return 0;
 }
 
+// Messages, one after another, until one fails: how many have come whole.
+enum { kMessages = 300, kMessage = 2048 };
+static int messages(void) {
+  struct pair p = connect_pair(16);
+  struct ibv_mr* from = memory_of(p.client);
+  struct ibv_mr* to = memory_of(p.server);
+  struct ibv_sge source = {(uintptr_t)from->addr, kMessage, from->lkey};
+  struct ibv_sge sink = {(uintptr_t)to->addr, kMessage, to->lkey};
+  struct ibv_wc wc[2];
+  int came = 0;
+  for (bool good = true; good && came < kMessages;) {
+    struct ibv_recv_wr recv = {.sg_list = &sink, .num_sge = 1}, *bad_recv;
+    struct ibv_send_wr send = {.sg_list = &source, .num_sge = 1, .opcode = IBV_WR_SEND}, *bad;
+    send.send_flags = IBV_SEND_SIGNALED;
+    memset(from->addr, came + 1, kMessage);
+    if (ibv_post_recv(p.server->qp, &recv, &bad_recv) != 0) break;
+    if (ibv_post_send(p.client->qp, &send, &bad) != 0) break;
+    int got[2] = {0, 0};
+    while (got[0] == 0 || got[1] == 0) {
+      if (got[0] == 0) got[0] = ibv_poll_cq(p.client->send_cq, 1, &wc[0]);
+      if (got[1] == 0) got[1] = ibv_poll_cq(p.server->recv_cq, 1, &wc[1]);
+    }
+    good = wc[0].status == IBV_WC_SUCCESS && wc[1].status == IBV_WC_SUCCESS;
+    if (wc[1].status != IBV_WC_SUCCESS) {
+      printf("receive: %s\n", ibv_wc_status_str(wc[1].status));
+      break;
+    }
+    came++;
+    must(memcmp(from->addr, to->addr, kMessage) == 0, "another message than was sent");
+  }
+  printf("%d came\n", came);
+  // The client hears of it, too, with what it posts next.
+  if (came < kMessages) {
+    do {
+      if (post_write(p.client, from, 1) != 0) break;
+      while (ibv_poll_cq(p.client->send_cq, 1, wc) == 0) {
+      }
+    } while (wc->status == IBV_WC_SUCCESS);
+    printf("send: %s\n", ibv_wc_status_str(wc->status));
+  }
+  print_state(p.client->qp);
+  print_state(p.server->qp);
+  return 0;
+}
+
+// Lists of three requests, of which the second may be refused.
+static int lists(void) {
+  struct pair p = connect_pair(16);
+  struct ibv_mr* mr = memory_of(p.client);
+  struct ibv_sge sge = {(uintptr_t)mr->addr, 8, mr->lkey};
+  struct ibv_recv_wr receives[3], *bad_receive = NULL;
+  struct ibv_send_wr sends[3], *bad_send = NULL;
+  memset(receives, 0, sizeof receives);
+  memset(sends, 0, sizeof sends);
+  for (int i = 0; i < 3; i++) {
+    receives[i].wr_id = sends[i].wr_id = (uint64_t)i + 1;
+    receives[i].sg_list = sends[i].sg_list = &sge;
+    receives[i].num_sge = sends[i].num_sge = 1;
+    sends[i].opcode = IBV_WR_RDMA_WRITE;
+    sends[i].send_flags = IBV_SEND_SIGNALED;
+    sends[i].wr.rdma.remote_addr = (uintptr_t)mr->addr + kBytes / 2;
+    sends[i].wr.rdma.rkey = mr->rkey;
+    if (i < 2) receives[i].next = &receives[i + 1];
+    if (i < 2) sends[i].next = &sends[i + 1];
+  }
+  int error = ibv_post_recv(p.client->qp, receives, &bad_receive);
+  printf("receives %d %d\n", error, bad_receive == NULL ? 0 : (int)bad_receive->wr_id);
+  // One alone has no second.
+  struct ibv_send_wr alone = sends[2];
+  must(ibv_post_send(p.client->qp, &alone, &bad_send) == 0, "ibv_post_send");
+  poll_one(p.client->send_cq);
+  error = ibv_post_send(p.client->qp, sends, &bad_send);
+  printf("sends %d %d\n", error, bad_send == NULL ? 0 : (int)bad_send->wr_id);
+  if (error == 0) return 0;
+  printf("%d: %s\n", 1, ibv_wc_status_str(poll_one(p.client->send_cq).status));
+  must(ibv_post_send(p.client->qp, bad_send, &bad_send) == 0, "the rest");
+  for (int i = 2; i <= 3; i++) {
+    const struct ibv_wc wc = poll_one(p.client->send_cq);
+    printf("%d: %s\n", (int)wc.wr_id, ibv_wc_status_str(wc.status));
+  }
+  return 0;
+}
+
+// Six Writes, each to a place of its own: how they end, and which have arrived.
+static int losses(void) {
+  struct pair p = connect_pair(16);
+  struct ibv_mr* mr = memory_of(p.client);
+  volatile uint64_t* words = mr->addr;
+  struct ibv_sge sge = {(uintptr_t)mr->addr, 8, mr->lkey};
+  words[0] = 1;
+  for (uint64_t i = 1; i <= kRequests; i++) {
+    words[i] = 0;
+    struct ibv_send_wr wr, *bad;
+    memset(&wr, 0, sizeof wr);
+    wr.wr_id = i;
+    wr.opcode = IBV_WR_RDMA_WRITE;
+    wr.sg_list = &sge;
+    wr.num_sge = 1;
+    wr.send_flags = IBV_SEND_SIGNALED;
+    wr.wr.rdma.remote_addr = (uintptr_t)&words[i];
+    wr.wr.rdma.rkey = mr->rkey;
+    must(ibv_post_send(p.client->qp, &wr, &bad) == 0, "ibv_post_send");
+  }
+  int good = 0;
+  for (int i = 0; i < kRequests; i++) {
+    const struct ibv_wc wc = poll_one(p.client->send_cq);
+    printf("%d: %s\n", (int)wc.wr_id, ibv_wc_status_str(wc.status));
+    good += wc.status == IBV_WC_SUCCESS;
+  }
+  print_state(p.client->qp);
+  for (int i = 0; i < 10000 && (good == 0 || words[good] == 0); i++) usleep(1000);
+  for (int i = 1; i <= kRequests; i++) printf("%d %s\n", i, words[i] != 0 ? "arrived" : "lost");
+  return 0;
+}
+
+// Events of the ids of a connection that its client ends, or that nobody ends.
+static int ids(bool ends) {
+  struct pair p = connect_pair(8);
+  if (ends) rdma_disconnect(p.client);
+  struct pollfd ready = {.fd = p.channel->fd, .events = POLLIN};
+  while (poll(&ready, 1, ends ? 1000 : 2500) == 1) {
+    struct rdma_cm_event* event;
+    must(rdma_get_cm_event(p.channel, &event) == 0, "rdma_get_cm_event");
+    const struct rdma_cm_id* id = event->id;
+    printf("%s %s %d\n",
+           id == p.client   ? "client"
+           : id == p.server ? "server"
+                            : "listener",
+           rdma_event_str(event->event), event->status);
+    if (event->event == RDMA_CM_EVENT_DISCONNECTED && id == p.server) rdma_disconnect(p.server);
+    rdma_ack_cm_event(event);
+  }
+  print_state(p.client->qp);
+  end_pair(&p);
+  return 0;
+}
+
 int main(int argc, char** argv) {
   const char* what = argc > 1 ? argv[1] : "";
   setvbuf(stdout, NULL, _IOLBF, 0);
@@ -302,6 +440,10 @@ int main(int argc, char** argv) {
   if (strcmp(what, "broken") == 0) return broken();
   if (strcmp(what, "crowd") == 0) return crowd();
   if (strcmp(what, "caps") == 0) return caps();
+  if (strcmp(what, "messages") == 0) return messages();
+  if (strcmp(what, "lists") == 0) return lists();
+  if (strcmp(what, "losses") == 0) return losses();
+  if (strcmp(what, "ids") == 0 || strcmp(what, "ends") == 0) return ids(what[0] == 'e');
   open_first();
   sleep(20);
   return 0;

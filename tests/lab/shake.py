@@ -17,7 +17,7 @@ LIMIT_S = 60
 SEEDS = 20
 TWIN_SEEDS = 3
 ANIMALS = ("shake1", "shake2", "shake4", "shake4_tail", "shake4_private", "shake4_written", "shake5",
-           "shake6", "shake6_inline", "shake7")
+           "shake6", "shake6_inline", "shake6_cq", "shake7")
 
 
 def run(program, *options):

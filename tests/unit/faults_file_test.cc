@@ -56,6 +56,72 @@ TEST(FaultFile, ARuleIsReadInAllItsParts) {
   EXPECT_EQ(file->rules[2].when.rule, "lost");
 }
 
+TEST(FaultFile, RulesOfLinksAreReadInAllTheirParts) {
+  using What = LinkEffect::What;
+  const auto file = parse_faults(
+      "link delay 1ms jitter 200us rate 10Gbit on qp 1\n"
+      "link stall 200ms at every 64MB as slow\n"
+      "link stall 1ms every 2s on qp 3\n"
+      "link cut on qp 2 at 1GB\n"
+      "octet flip at 1500B\n"
+      "link rate 64kbit");
+  ASSERT_TRUE(file) << file.error();
+  const auto& rules = file->rules;
+  EXPECT_EQ(rules[0].link, (LinkEffect{What::kPace, 1ms, 200us, 10'000'000'000}));
+  EXPECT_EQ(rules[0].qp, 1U);
+  EXPECT_EQ(rules[1].link, (LinkEffect{What::kStall, 0s, 0s, 0, 200ms, 64'000'000, true}));
+  EXPECT_EQ(rules[1].name, "slow");
+  EXPECT_EQ(rules[2].link, (LinkEffect{What::kStall, 0s, 0s, 0, 1ms, 0, true, 2s}));
+  EXPECT_EQ(rules[2].qp, 3U);
+  EXPECT_EQ(rules[3].link, (LinkEffect{What::kCut, 0s, 0s, 0, 0s, 1'000'000'000}));
+  EXPECT_EQ(rules[3].qp, 2U);
+  EXPECT_EQ(rules[4].link, (LinkEffect{What::kFlip, 0s, 0s, 0, 0s, 1500}));
+  EXPECT_EQ(rules[5].link.bits_per_second, 64'000U);
+}
+
+TEST(FaultPlayer, ALinkIsMadeOfTheRulesOfItsQueuePair) {
+  auto player = player_of(
+      "link delay 1ms\nlink rate 1Gbit on qp 1\nlink cut at 1kB on qp 0\noctet flip at every 10B "
+      "as bad\nkill SIGTERM after bad");
+  player.made_qp(70);
+  player.made_qp(71);
+  const LinkTrouble first = player.link_of(70, 0s), second = player.link_of(71, 0s);
+  EXPECT_EQ(first.delay, 1ms);
+  EXPECT_EQ(first.bits_per_second, 0U);
+  ASSERT_EQ(first.rules.size(), 2U);
+  EXPECT_EQ(first.rules[0].what, LinkRule::What::kCut);
+  EXPECT_EQ(first.rules[0].name, 3);
+  EXPECT_EQ(first.rules[1].at, 10U);
+  EXPECT_TRUE(first.rules[1].repeats);
+  EXPECT_EQ(second.bits_per_second, 1'000'000'000U);
+  EXPECT_EQ(second.rules.size(), 1U);
+  EXPECT_NE(first.seed, second.seed);
+  EXPECT_FALSE(player.link_of(99, 0s).is_any());
+  EXPECT_FALSE(player.next_action());
+  player.link_struck(4, 5s);
+  ASSERT_TRUE(player.next_action());
+  EXPECT_EQ(player.unused(), (std::vector{3, 5}));
+}
+
+TEST(FaultPlayer, AListOfOneHasNoSecondRequest) {
+  auto player = player_of("fail post_send on 2nd with ENOMEM, bad_wr second");
+  EXPECT_FALSE(player.call("ibv_post_send", 0s, true));
+  EXPECT_FALSE(player.call("ibv_post_send", 0s, false));
+  const auto struck = player.call("ibv_post_send", 0s, true);
+  ASSERT_TRUE(struck);
+  EXPECT_TRUE(struck->second);
+}
+
+TEST(FaultPlayer, LostRequestsCountWhenTheyArePosted) {
+  auto player = player_of("complete send on qp 0 on 2nd with FATAL_ERR, lost");
+  player.made_qp(5);
+  EXPECT_FALSE(player.loses(5, 0s));
+  EXPECT_FALSE(player.completes(5, false, 0s));
+  EXPECT_TRUE(player.loses(5, 0s));
+  EXPECT_FALSE(player.loses(5, 0s));
+  EXPECT_FALSE(player.completes(5, false, 0s));
+}
+
 TEST(FaultFile, ACallHasItsUsualErrorWhereNoneIsGiven) {
   const auto file = parse_faults("fail create_comp_channel on 1st\nfail ibv_reg_mr from 2");
   ASSERT_TRUE(file) << file.error();

@@ -27,6 +27,15 @@ std::uint64_t queue_of(std::uint32_t qp, bool receive) {
   return std::uint64_t{qp} * 2 + (receive ? 1 : 0);
 }
 
+double milliseconds(std::chrono::nanoseconds time) {
+  return std::chrono::duration<double, std::milli>(time).count();
+}
+
+std::string rate_text(std::uint64_t bits_per_second) {
+  if (bits_per_second == 0) return {};
+  return ", rate " + std::to_string(bits_per_second / 1000) + " kbit/s";
+}
+
 }  // namespace
 
 std::unique_ptr<FaultPlay> FaultPlay::open() {
@@ -73,6 +82,7 @@ void FaultPlay::act(const Action& action) {
   const FaultRule& rule = action.rule;
   player_.acted({now(), action.by_rule, rule});
   if (rule.effect == Effect::kEvent) raise(rule);
+  if (rule.effect == Effect::kCmOfAll) raise_cm(rule);
   if (rule.effect == Effect::kDisconnect) disconnect(rule);
   if (rule.effect == Effect::kKill) {
     os::say("weft faults: line %d: this process gets SIG%s\n", rule.line,
@@ -123,6 +133,17 @@ void FaultPlay::raise(const FaultRule& rule) {
   orders_.push_back({Order::What::kRaise, handle, rule.number});
 }
 
+// A device that goes has its queue pairs in the error state, and says so by an asynchronous event.
+void FaultPlay::raise_cm(const FaultRule& rule) {
+  if (rule.number == faults::kDeviceRemoval) {
+    break_users(nullptr);
+    orders_.push_back({Order::What::kRaise, nullptr, kDeviceFatal});
+  }
+  os::say("weft faults: line %d: the event %s of rdma_cm, for each id\n", rule.line,
+          std::string(faults::cm_event_name(rule.number)).c_str());
+  orders_.push_back({Order::What::kRaiseCm, nullptr, rule.number});
+}
+
 void FaultPlay::disconnect(const FaultRule& rule) {
   const Known* const qp = find(rule);
   if (qp == nullptr) return;
@@ -164,9 +185,30 @@ void FaultPlay::emptied(const void* handle) {
   if (known == known_.end()) return;
   broken_.erase(queue_of(known->second.number, false));
   broken_.erase(queue_of(known->second.number, true));
+  lost_.erase(handle);
 }
 
-int FaultPlay::completes(std::uint32_t qp, bool receive) {
+// The queue pair breaks by the request itself: what was posted before it is done first.
+bool FaultPlay::loses(const void* qp, std::uint64_t wr_id) {
+  const auto known = known_.find(qp);
+  if (known == known_.end()) return false;
+  const auto struck = player_.loses(known->second.number, now());
+  if (!struck || !lost_.try_emplace(qp, Lost{wr_id, struck->error}).second) return false;
+  os::say("weft faults: line %d: queue pair number %u: request %llu is lost, and ends with %s\n",
+          struck->line, known->second.number, static_cast<unsigned long long>(struck->count),
+          std::string(faults::status_name(struck->error)).c_str());
+  return true;
+}
+
+int FaultPlay::completes(std::uint32_t qp, std::uint64_t wr_id, bool receive, int status) {
+  if (status != 0) {
+    const auto number = of_number_.find(qp);
+    const auto lost = number != of_number_.end() ? lost_.find(number->second) : lost_.end();
+    if (lost == lost_.end() || status == kFlushed || lost->second.wr_id != wr_id) return 0;
+    const int other = lost->second.status;
+    lost_.erase(lost);
+    return other;
+  }
   if (broken_.contains(queue_of(qp, receive))) return kFlushed;
   const auto struck = player_.completes(qp, receive, now());
   if (!struck) return 0;
@@ -180,6 +222,50 @@ int FaultPlay::completes(std::uint32_t qp, bool receive) {
   return struck->error;
 }
 
+LinkTrouble FaultPlay::link(const void* qp) {
+  const auto known = known_.find(qp);
+  if (known == known_.end()) return {};
+  LinkTrouble out = player_.link_of(known->second.number, now());
+  if (out.delay.count() != 0 || out.jitter.count() != 0 || out.bits_per_second != 0) {
+    os::say("weft faults: the link of queue pair number %u has delay %.3g ms, jitter %.3g ms%s\n",
+            known->second.number, milliseconds(out.delay), milliseconds(out.jitter),
+            rate_text(out.bits_per_second).c_str());
+  }
+  return out;
+}
+
+void FaultPlay::link_struck(const void* handle, const LinkRule& rule, std::uint64_t octet,
+                            bool possible) {
+  const auto known = known_.find(handle);
+  const std::uint32_t qp = known != known_.end() ? known->second.number : 0;
+  const auto at = static_cast<unsigned long long>(octet);
+  if (!possible) {
+    const char* const why = rule.what == LinkRule::What::kFlip
+                                ? "its connection has no CRC (weft run --crc), or is no TCP"
+                                : "its connection is no TCP (weft run --path tcp)";
+    return os::say("weft faults: line %d: no effect on queue pair number %u: %s\n", rule.name, qp,
+                   why);
+  }
+  player_.link_struck(rule.name, now());
+  switch (rule.what) {
+    case LinkRule::What::kStall:
+      os::say(
+          "weft faults: line %d: the link of queue pair number %u stalls for %.3g ms at octet "
+          "%llu\n",
+          rule.name, qp, milliseconds(rule.length), at);
+      break;
+    case LinkRule::What::kCut:
+      os::say("weft faults: line %d: the link of queue pair number %u is cut at octet %llu\n",
+              rule.name, qp, at);
+      break;
+    case LinkRule::What::kFlip:
+      os::say("weft faults: line %d: queue pair number %u: a bit of octet %llu changes\n",
+              rule.name, qp, at);
+      break;
+  }
+  act_if_due();
+}
+
 void FaultPlay::ended() const {
   for (const int line : player_.unused())
     os::say("weft faults: line %d had no effect in this process\n", line);
@@ -188,6 +274,12 @@ void FaultPlay::ended() const {
 InjectedCm FaultPlay::fetches(int cm_event) {
   const auto replaced = player_.fetches(cm_event, now());
   if (!replaced) return {};
+  if (replaced->event == faults::kTimewaitExit) {
+    os::say("weft faults: line %d: TIMEWAIT_EXIT comes behind DISCONNECTED %llu\n",
+            replaced->struck.line, static_cast<unsigned long long>(replaced->struck.count));
+    act_if_due();
+    return {true, replaced->event, 0, true};
+  }
   os::say("weft faults: line %d: event %llu of rdma_cm becomes %s with %s\n", replaced->struck.line,
           static_cast<unsigned long long>(replaced->struck.count),
           std::string(faults::cm_event_name(replaced->event)).c_str(),

@@ -30,7 +30,7 @@ class FaultPlay {
   // Something to be done once no lock is held: the hands take locks of the engine, whose threads
   // may wait for the module's.
   struct Order {
-    enum class What : std::uint8_t { kBreak, kDisconnect, kRaise, kKill } what;
+    enum class What : std::uint8_t { kBreak, kDisconnect, kRaise, kRaiseCm, kKill } what;
     const void* handle = nullptr;
     int number = 0;  // event or signal
   };
@@ -48,21 +48,28 @@ class FaultPlay {
   // Has such an effect happen.
   void act(const Action& action);
 
-  // The errno with which this call of the program fails, or 0. `frames` is asked where it does.
+  // How this call of the program fails. `frames` is asked where it does.
   template <class Frames>
-  [[nodiscard]] int call(const char* name, Frames frames) {
-    const auto struck = player_.call(name, now());
-    if (!struck) return 0;
+  [[nodiscard]] Failing call(const char* name, bool has_second, Frames frames) {
+    const auto struck = player_.call(name, now(), has_second);
+    if (!struck) return {};
     say(*struck, name, frames());
-    return struck->error;
+    return {struck->error, struck->second};
   }
   void made(const Made& object);
   void destroyed(const void* handle);
   // The queue pair was moved to RESET: it begins anew.
   void emptied(const void* handle);
+  [[nodiscard]] bool loses(const void* qp, std::uint64_t wr_id);
+  // A request of it is lost, and has not been polled yet.
+  [[nodiscard]] bool has_lost(const void* qp) const { return lost_.contains(qp); }
   // The status that the program is told; 0: the completion's own.
-  [[nodiscard]] int completes(std::uint32_t qp, bool receive);
+  [[nodiscard]] int completes(std::uint32_t qp, std::uint64_t wr_id, bool receive, int status);
   [[nodiscard]] InjectedCm fetches(int cm_event);
+  // The link of a new connection of a queue pair.
+  [[nodiscard]] LinkTrouble link(const void* qp);
+  // A rule of it has its effect, or has none.
+  void link_struck(const void* handle, const LinkRule& rule, std::uint64_t octet, bool possible);
   // The process ends: rules that nothing came of are named.
   void ended() const;
 
@@ -79,6 +86,7 @@ class FaultPlay {
   // Those that wait for another rule.
   void act_if_due();
   void raise(const faults::FaultRule& rule);
+  void raise_cm(const faults::FaultRule& rule);
   void disconnect(const faults::FaultRule& rule);
   void break_users(const void* cq);  // null: all queue pairs
   [[nodiscard]] const Known* find(const faults::FaultRule& rule) const;
@@ -91,6 +99,12 @@ class FaultPlay {
   std::unordered_map<const void*, Known> known_;
   std::array<std::vector<const void*>, 3> made_;
   std::unordered_map<std::uint32_t, const void*> of_number_;  // queue pairs
+  // The request of a queue pair that is lost, and how it ends.
+  struct Lost {
+    std::uint64_t wr_id;
+    int status;
+  };
+  std::unordered_map<const void*, Lost> lost_;
   std::set<std::uint64_t> broken_;  // queues of queue pairs with a completion that failed
 };
 

@@ -9,7 +9,7 @@
 //   WEFT_FAULTS_FILE=TEXT    of `weft run --faults` (fault_play.h); without WEFT_CHECK=on no
 //   findings
 //   WEFT_TIMELINE=DIR        of `weft run --timeline` (time_log.h); the same
-#include <fnmatch.h>
+#include <dlfcn.h>
 #include <signal.h>
 #include <unistd.h>
 
@@ -19,11 +19,9 @@
 #include <cstdlib>
 #include <cstring>
 #include <exception>
-#include <fstream>
 #include <map>
 #include <mutex>
 #include <set>
-#include <sstream>
 #include <thread>
 #include <utility>
 
@@ -34,7 +32,9 @@
 #include "check/module/frames.h"
 #include "check/module/output.h"
 #include "check/module/sum.h"
+#include "check/module/suppressions.h"
 #include "check/module/time_log.h"
+#include "check/preload/memory_watch.h"
 #include "faults/fallible_calls.h"
 #include "os/cancel.h"
 #include "os/lock.h"
@@ -55,24 +55,6 @@ thread_local bool inside = false;              // finding the places may fail ca
 std::string variable(const char* name) {
   const char* value = std::getenv(name);
   return value != nullptr ? value : "";
-}
-
-struct Suppression {
-  std::string rule;
-  std::string function;
-};
-
-std::vector<Suppression> read_suppressions(const std::string& file) {
-  std::vector<Suppression> out;
-  std::ifstream in(file);
-  for (std::string line; std::getline(in, line);) {
-    Suppression one;
-    std::istringstream words(line.substr(0, line.find('#')));
-    if (!(words >> one.rule)) continue;
-    if (!(words >> one.function)) one.function = "*";
-    out.push_back(std::move(one));
-  }
-  return out;
 }
 
 // The observer runs in the midst of the program's calls: its thread is not cancelled meanwhile, and
@@ -110,12 +92,12 @@ class Module final : public Observer {
   }
 
   void in_call(const char* name) override { calling = name; }
-  int may_fail(const char* call) override {
-    if (calls_open++ > 0) return 0;
+  Failing may_fail(const char* call, bool has_second) override {
+    if (calls_open++ > 0) return {};
     outermost = call;
     with_times([&] { times_->call_begins(call); });
     const int error = faults_ != nullptr ? count_call(call) : 0;
-    return error != 0 ? error : play_call(call);
+    return error != 0 ? Failing{error} : play_call(call, has_second);
   }
   void is_over() override {
     if (--calls_open != 0) return;
@@ -139,7 +121,10 @@ class Module final : public Observer {
     with_place([&](Here here) { rules_.invalidated(key, by_peer, here); });
   }
   void refused(const Refused& what) override {
-    place_is_known([&] { rules_.refused(what); });
+    // One that is lost on purpose names no memory.
+    place_is_known([&] {
+      if (play_ == nullptr || what.to_peer || !play_->has_lost(what.qp)) rules_.refused(what);
+    });
   }
   void not_live(const void* handle) override {
     with_place([&](Here here) {
@@ -184,6 +169,22 @@ class Module final : public Observer {
     with_times([&] { out = times_->follow(qp); });
     return out;
   }
+  void reads_undefined(const void* cq, const char* call, const char* status,
+                       bool success) override {
+    with_place([&](Here here) { rules_.reads_undefined(cq, {call, here.at}, status, success); });
+  }
+  void overflows(const void* cq, std::size_t queued, std::uint32_t asked) override {
+    with_place([&](Here here) { rules_.overflows(cq, queued, asked, here); });
+  }
+  void armed(const void* cq, std::size_t queued) override {
+    with_place([&](Here here) { rules_.armed(cq, queued, here); });
+  }
+  void polls(const void* cq) override {
+    without_place([&] { rules_.polls(cq); });
+  }
+  void waits(const void* channel) override {
+    with_place([&](Here here) { rules_.waits(channel, here); });
+  }
   void posting_receive(const PostedReceive& receive) override {
     with_times([&] { times_->posting_receive(receive.queue); });
     if (waiting_.load(std::memory_order_relaxed))
@@ -201,9 +202,14 @@ class Module final : public Observer {
       waiting_.store(rules_.awaits_receive(), std::memory_order_relaxed);
     });
   }
-  int inject(std::uint32_t qp_number, bool receive) override {
+  bool loses(const void* qp, std::uint64_t wr_id) override {
+    bool out = false;
+    with_play([&] { out = play_->loses(qp, wr_id); });
+    return out;
+  }
+  int inject(std::uint32_t qp_number, std::uint64_t wr_id, bool receive, int status) override {
     int out = 0;
-    with_play([&] { out = play_->completes(qp_number, receive); });
+    with_play([&] { out = play_->completes(qp_number, wr_id, receive, status); });
     return out;
   }
   InjectedCm inject_cm(int event) override {
@@ -211,9 +217,42 @@ class Module final : public Observer {
     with_play([&] { out = play_->fetches(event); });
     return out;
   }
+  // Its rules are told of by a thread that holds nothing.
+  LinkTrouble link(const void* qp) override {
+    LinkTrouble out;
+    with_play([&] { out = play_->link(qp); });
+    out.on_rule = [this, qp](const LinkRule& rule, std::uint64_t octet, bool possible) {
+      with_play([&] { play_->link_struck(qp, rule, octet, possible); });
+    };
+    return out;
+  }
   void completed(const Completed& completion) override {
     with_times([&] { times_->completed(completion); });
     without_place([&] { rules_.completed(completion, {"", 0}); });
+  }
+
+  // The program gives memory back: perhaps in the midst of a call of its own with a lock, so the
+  // rules are not waited for.
+  void gone(const void* address, std::size_t length) {
+    if (getpid() != process_) return;
+    const Octets memory{reinterpret_cast<std::uintptr_t>(address), length};
+    observe([&] {
+      if (!lock_soon()) return;
+      {
+        const os::MutexLock lock(mutex_, std::adopt_lock);
+        if (rules_.is_free(memory)) return;
+      }
+      Caller caller = look_back();
+      const std::string call = name_of(caller);
+      if (!lock_soon()) return;
+      const os::MutexLock lock(mutex_, std::adopt_lock);
+      lazy_ = false;
+      rules_.gone(memory, Here{call, remember(std::move(caller.trace))});
+    });
+  }
+  void watch_memory(weft_memory_watch& watch, void (*tell)(const void*, std::size_t)) {
+    memory_ = &watch;
+    __atomic_store_n(&watch.gone, tell, __ATOMIC_RELEASE);
   }
 
   // At exit; returns the status to leave with.
@@ -241,6 +280,7 @@ class Module final : public Observer {
       const os::MutexLock lock(mutex_);
       lazy_ = false;
       tell(Here{call, remember(std::move(caller.trace))});
+      tell_watched();
     });
   }
   // On the data path the place is found only for what is reported.
@@ -251,7 +291,15 @@ class Module final : public Observer {
       const os::MutexLock lock(mutex_);
       lazy_ = true;
       tell();
+      tell_watched();
     });
+  }
+  // To who looks at what the program gives back.
+  void tell_watched() WEFT_REQUIRES(mutex_) {
+    if (memory_ == nullptr) return;
+    const auto [low, high] = rules_.watched();
+    __atomic_store_n(&memory_->low, low, __ATOMIC_RELAXED);
+    __atomic_store_n(&memory_->high, high, __ATOMIC_RELAXED);
   }
 
   // The errno that this one fails with, or 0.
@@ -269,12 +317,12 @@ class Module final : public Observer {
   }
 
   // The same by the rules of a file.
-  int play_call(const char* call) {
-    int error = 0;
+  Failing play_call(const char* call, bool has_second) {
+    Failing out;
     with_play([&] {
-      error = play_->call(call, [] { return program_frames(look_back().trace, kShown); });
+      out = play_->call(call, has_second, [] { return program_frames(look_back().trace, kShown); });
     });
-    return error;
+    return out;
   }
 
   // The work decides with the mutex; what it orders is done without it.
@@ -301,6 +349,7 @@ class Module final : public Observer {
       case FaultPlay::Order::What::kBreak: return hands_.break_qp(order.handle);
       case FaultPlay::Order::What::kDisconnect: return hands_.disconnect(order.handle);
       case FaultPlay::Order::What::kRaise: return hands_.raise(order.number, order.handle);
+      case FaultPlay::Order::What::kRaiseCm: return hands_.raise_cm(order.number);
       case FaultPlay::Order::What::kKill: kill(getpid(), order.number);
     }
   }
@@ -362,17 +411,6 @@ class Module final : public Observer {
     return out;
   }
 
-  [[nodiscard]] bool is_suppressed(const Placed& placed) const {
-    for (const Suppression& one : suppressed_) {
-      if (fnmatch(one.rule.c_str(), std::string(placed.finding.rule).c_str(), 0) != 0) continue;
-      if (one.function == "*") return true;
-      for (const Frame& frame : placed.frames) {
-        if (fnmatch(one.function.c_str(), frame.function.c_str(), 0) == 0) return true;
-      }
-    }
-    return false;
-  }
-
   // The mutex is held: the rules are only called with it.
   void place(Finding& finding) WEFT_NOT_ANALYZED {
     if (!lazy_ || finding.at != 0) return;
@@ -389,7 +427,7 @@ class Module final : public Observer {
     placed.frames = frames_of(placed.finding.at, kShown);
     for (const Note& note : found.notes)
       placed.notes.push_back({note.text, frames_of(note.at, kShownOfNotes)});
-    if (is_suppressed(placed)) return;
+    if (is_suppressed(suppressed_, placed)) return;
     if (found.rule.front() != 'N') serious_ = true;
     output_.write(placed);
   }
@@ -405,6 +443,7 @@ class Module final : public Observer {
   const std::unique_ptr<FaultPlay> play_;      // null: no file of faults for this process
   const std::unique_ptr<TimeLog> times_;       // null: no timeline
   std::atomic<bool> waiting_{false};           // posted receives are of interest
+  weft_memory_watch* memory_ = nullptr;        // null: nobody looks
   bool lazy_ = false;
   std::atomic<bool> serious_{false};
   std::map<std::vector<void*>, Origin> numbers_ WEFT_GUARDED_BY(mutex_);
@@ -422,6 +461,8 @@ void at_exit(int status, void*) {
   if (wanted != status) std::exit(wanted);
 }
 
+void memory_gone(const void* address, std::size_t length) { module->gone(address, length); }
+
 }  // namespace
 }  // namespace weft::check
 
@@ -431,6 +472,8 @@ extern "C" __attribute__((visibility("default"))) weft::check::Observer* weft_ch
   std::call_once(once, [&] {
     weft::check::module = new weft::check::Module(*hands);
     on_exit(weft::check::at_exit, nullptr);
+    auto* const watch = static_cast<weft_memory_watch*>(dlsym(RTLD_DEFAULT, "weft_memory_watch"));
+    if (watch != nullptr) weft::check::module->watch_memory(*watch, weft::check::memory_gone);
   });
   return weft::check::module;
 }

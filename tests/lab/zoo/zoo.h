@@ -48,16 +48,23 @@ static inline void expect(struct rdma_event_channel* channel, enum rdma_cm_event
   rdma_ack_cm_event(take(channel, type));
 }
 
-static inline void give_qp(struct rdma_cm_id* id, unsigned depth) {
+// `cq`: the id's own if null.
+static inline void give_qp_on(struct rdma_cm_id* id, unsigned depth, struct ibv_cq* cq) {
   struct ibv_qp_init_attr attr;
   memset(&attr, 0, sizeof attr);
+  attr.send_cq = attr.recv_cq = cq;
   attr.cap.max_send_wr = attr.cap.max_recv_wr = depth;
   attr.cap.max_send_sge = attr.cap.max_recv_sge = 1;
   attr.qp_type = IBV_QPT_RC;
   must(rdma_create_qp(id, NULL, &attr) == 0, "rdma_create_qp");
 }
 
-static inline struct pair connect_pair(unsigned depth) {
+// No functions: a report has a few places of an object, and the program's is to be among them.
+#define give_qp(id, depth) give_qp_on(id, depth, NULL)
+#define connect_pair(depth) connect_pair_on(depth, 0)
+
+// `cqe`: the client has a completion queue of its own, for so many; 0: rdma_cm's.
+static inline struct pair connect_pair_on(unsigned depth, int cqe) {
   struct pair p;
   struct sockaddr_in at;
   struct rdma_conn_param param;
@@ -77,7 +84,12 @@ static inline struct pair connect_pair(unsigned depth) {
   expect(p.channel, RDMA_CM_EVENT_ADDR_RESOLVED);
   must(rdma_resolve_route(p.client, 5000) == 0, "rdma_resolve_route");
   expect(p.channel, RDMA_CM_EVENT_ROUTE_RESOLVED);
-  give_qp(p.client, depth);
+  struct ibv_cq* cq = NULL;
+  if (cqe != 0) {
+    cq = ibv_create_cq(p.client->verbs, cqe, NULL, NULL, 0);
+    must(cq != NULL, "ibv_create_cq");
+  }
+  give_qp_on(p.client, depth, cq);
   memset(&param, 0, sizeof param);
   param.initiator_depth = param.responder_resources = 1;
   must(rdma_connect(p.client, &param) == 0, "rdma_connect");

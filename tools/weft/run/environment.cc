@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstdlib>
 #include <cstring>
@@ -192,12 +193,19 @@ Outcome<void> need_check_library(const std::string& folder) {
       "{}/libweft-check.so is missing. It is built where libdw is (Debian: libdw-dev)", folder));
 }
 
-Outcome<void> set_up_faults(const std::string& file, const std::string& folder) {
+// `path`: as the user has it, or empty.
+Outcome<void> set_up_faults(const std::string& file, const std::string& path,
+                            const std::string& folder) {
   const auto text = contents_of(file);
   if (!text) return usage_error(fmt::format("--faults: {}: {}", file, text.error()));
   const auto faults = faults::parse_faults(*text);
   if (!faults) return usage_error(fmt::format("--faults: {}:{}", file, faults.error()));
   setenv("WEFT_FAULTS_FILE", text->c_str(), 1);
+  const auto of_link = [](const faults::FaultRule& rule) {
+    return rule.effect == faults::Effect::kLink;
+  };
+  // Its octets have to leave by a link.
+  if (path.empty() && std::ranges::any_of(faults->rules, of_link)) setenv("WEFT_PATH", "tcp", 1);
   return need_check_library(folder);
 }
 
@@ -235,6 +243,8 @@ Outcome<void> set_up_check(const Checking& c, const std::string& folder) {
     setenv("WEFT_CHECK_EXIT", std::to_string(status).c_str(), 1);
   }
   setenv("WEFT_CHECK", "on", 1);
+  const std::string memory = folder + "/libweft-check-memory.so";
+  if (access(memory.c_str(), R_OK) == 0) prepend("LD_PRELOAD", memory);
   return {};
 }
 

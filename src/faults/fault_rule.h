@@ -1,0 +1,72 @@
+// A rule of a file of faults: fault_file.h says how it is written. Values only.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <optional>
+#include <string>
+
+namespace weft::faults {
+
+// Those events of rdma_cm_event_type that replace no other event.
+inline constexpr int kDeviceRemoval = 11, kAddrChange = 14, kTimewaitExit = 15;
+
+enum class Effect : std::uint8_t {
+  kFail,
+  kCompleteSend,
+  kCompleteReceive,
+  kCm,
+  kLink,
+  // These come by themselves, with no call of the program.
+  kEvent,
+  kCmOfAll,
+  kDisconnect,
+  kKill
+};
+enum class Object : std::uint8_t { kQp, kCq, kSrq, kDevice };
+
+struct When {
+  enum class How : std::uint8_t { kOn, kFrom, kEvery, kShare, kAfterTime, kAfterRule };
+  How how{};
+  std::uint64_t count = 0;           // kOn, kFrom, kEvery: from 1
+  double percent = 0;                // kShare
+  std::chrono::nanoseconds time{0};  // kAfterTime
+  std::string rule;                  // kAfterRule: its name
+  bool operator==(const When&) const = default;
+};
+
+// How a rule treats the octets that a side of a connection sends: <weft/link.h>.
+struct LinkEffect {
+  enum class What : std::uint8_t { kPace, kStall, kCut, kFlip };
+  What what{};
+  std::chrono::nanoseconds delay{0}, jitter{0};  // kPace
+  std::uint64_t bits_per_second = 0;
+  std::chrono::nanoseconds length{0};  // kStall
+  std::uint64_t at = 0;                // octet
+  bool repeats = false;
+  std::chrono::nanoseconds period{0};  // kStall: in place of `at`
+  bool operator==(const LinkEffect&) const = default;
+};
+
+struct FaultRule {
+  int line = 0;
+  std::string rank;     // only in processes of this rank; empty: in all
+  std::string program;  // only in processes whose command line matches this pattern; empty: in all
+  Effect effect{};
+  std::string call;  // kFail
+  // kComplete..., kLink: only of this queue pair, by creation from 0
+  std::optional<std::uint64_t> qp;
+  LinkEffect link;                  // kLink
+  int number = 0;                   // kKill: the signal; kEvent: ibv_event_type; kCm: rdma_cm's
+  Object object = Object::kDevice;  // kEvent, kDisconnect: the kind, and which, from 0
+  std::uint64_t place = 0;
+  When when;
+  int error = 0;  // kFail, kCm: an errno; kComplete...: an ibv_wc_status
+  // kFail, of posts: the first request of the list is posted, the second is refused.
+  bool second = false;
+  bool lost = false;  // kCompleteSend: its data does not arrive
+  std::string name;
+  bool operator==(const FaultRule&) const = default;
+};
+
+}  // namespace weft::faults
