@@ -1,6 +1,6 @@
 // Messages of the data protocol: each request, each reply, and the entries of a folder. Octet 0
-// says which: 0 a request, 1 a reply (both by the operation in their heads), else entries. What
-// decodes is within the protocol's limits, and comes back as it was.
+// says which: 0 a request, 1 a reply (both by the operation in their heads), 3 extended attributes,
+// else entries. What decodes is within the protocol's limits, and comes back as it was.
 #include <cstring>
 #include <vector>
 
@@ -109,6 +109,13 @@ void try_operation(const Head& head, Octets input) {
     case Op::kSync: return try_message<SyncRequest>(head, input);
     case Op::kStatFs: return try_message<StatFsRequest>(head, input);
     case Op::kExtents: return try_message<ExtentsRequest>(head, input);
+    case Op::kLease: return try_message<LeaseRequest>(head, input);
+    case Op::kLink: return try_message<LinkRequest>(head, input);
+    case Op::kOwn: return try_message<OwnRequest>(head, input);
+    case Op::kXattrs: return try_message<XattrsRequest>(head, input);
+    case Op::kSetXattr: return try_message<SetXattrRequest>(head, input);
+    case Op::kKeep: return try_message<KeepRequest>(head, input);
+    case Op::kReopen: return try_message<ReopenRequest>(head, input);
   }
 }
 
@@ -129,12 +136,31 @@ void try_entries(Octets input) {
   }
 }
 
+void try_xattrs(Octets input) {
+  std::vector<std::uint8_t> room;
+  for (Octets rest = input; !rest.empty();) {
+    const Octets before = rest;
+    const auto one = decode_xattr(rest);
+    if (!one) return check(rest.size() == before.size());
+    const std::size_t took = before.size() - rest.size();
+    check(!one->name.empty() && one->name.size() <= SetXattrRequest::kNameBytes);
+    check(took == kXattrHeadBytes + one->name.size() + one->value.size());
+    room.assign(took, 0);
+    check(encode(*one, std::span(room).first(took - 1)) == 0);
+    check(encode(*one, room) == took && same(room, before.first(took)));
+  }
+}
+
 }  // namespace
 }  // namespace weft::fuzzing
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   if (size == 0) return 0;
   const std::span<const std::uint8_t> input(data + 1, size - 1);
+  if (data[0] == 3) {
+    weft::fuzzing::try_xattrs(input);
+    return 0;
+  }
   if (data[0] > 1) {
     weft::fuzzing::try_entries(input);
     return 0;

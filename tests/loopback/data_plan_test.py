@@ -109,7 +109,7 @@ def case_a_dry_run_says_what_the_copy_does(tmp):
                 planned = steps_of(run(*command, "--dry-run", "--json").decode())
                 assert (tree_of(copy) if copy.exists() else None) == before, f"{way}: a dry run changed something"
                 done = steps_of(run(*command, "--json").decode())
-                as_text = {f"{one['action']:<6} {one['path']}" for one in planned[:-1]}
+                as_text = {f"{one['action']:<7} {one['path']}" for one in planned[:-1]}
                 assert set(told) == as_text, (told, as_text)
                 key = lambda one: sorted((s["action"], s["path"], s.get("bytes", 0)) for s in one[:-1])
                 assert key(planned) == key(done), (way, first, key(planned), key(done))

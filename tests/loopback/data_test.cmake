@@ -67,6 +67,12 @@ if(TARGET weft_data AND Python3_FOUND AND NOT WEFT_SANITIZE STREQUAL "thread")
             "$<TARGET_FILE:weft_data>"
     LABELS loopback
     TIMEOUT 180)
+  weft_add_script_test(
+    loopback_data_archive
+    COMMAND "${Python3_EXECUTABLE}" "${CMAKE_CURRENT_LIST_DIR}/data_archive_test.py"
+            "$<TARGET_FILE:weft_data>"
+    LABELS loopback
+    TIMEOUT 180)
   # What wants too much, or speaks another version.
   weft_add_script_test(
     loopback_data_refusal

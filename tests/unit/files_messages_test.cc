@@ -2,6 +2,8 @@
 // so is one that no client may ask.
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <string>
 #include <vector>
 
 #include "files/protocol/data_messages.h"
@@ -149,6 +151,57 @@ TEST(FileMessages, ComeBackAsTheyWere) {
   try_reply(SetReply{kAttributes}, Attributes::kSize);
   try_request(SyncRequest{7}, 8);
   try_reply(SyncReply{99}, 8);
+}
+
+TEST(ObjectMessages, ComeBackAsTheyWere) {
+  try_request(LeaseRequest{7}, 8);
+  try_reply(LeaseReply{kState}, FileState::kSize);
+  try_request(LinkRequest{"an/old", {"a/path"}}, 8);
+  try_request(OwnRequest{7, 1000, kSameOwner, {"a/path"}}, 16);
+  try_request(XattrsRequest{7, kMemory, {"a/path"}}, 24);
+  try_reply(XattrsReply{100, kState}, 4 + FileState::kSize);
+  const std::uint8_t value[] = {0, 1, 0xff};
+  try_request(SetXattrRequest{7, 0, "user.a", value, {"a/path"}}, 12 + 8 + 5);
+  try_request(SetXattrRequest{0, 1, "user.a", {}, {"a/path"}}, 12 + 8 + 2);
+  try_request(KeepRequest{}, 0);
+  try_reply(KeepReply{{1, 2}}, 16);
+  try_request(ReopenRequest{{1, 2}, 7}, 24);
+  const std::string longest(SetXattrRequest::kNameBytes, 'n');
+  for (const std::string& name : {std::string(), longest, longest + "n"}) {
+    const bool legal = name.size() == longest.size();
+    const Octets octets = request_octets(SetXattrRequest{7, 0, name, {}, {}});
+    EXPECT_EQ(decode<SetXattrRequest>(octets).has_value(), legal) << name.size();
+  }
+  EXPECT_FALSE(decode<SetXattrRequest>(request_octets(SetXattrRequest{7, 2, "n", {}, {}})));
+}
+
+TEST(ObjectMessages, AValueThatFitsIntoNoMessageIsNotSent) {
+  const std::vector<std::uint8_t> value(kMessageBytes);
+  EXPECT_TRUE(request_octets(SetXattrRequest{7, 0, "user.a", value, {}}).empty());
+}
+
+TEST(Xattr, ComesBackAsItWasAndIsRefusedIfItIsCut) {
+  const std::uint8_t value[] = {0, 1, 0xff};
+  std::uint8_t room[64];
+  const std::size_t first = encode(Xattr{"user.a", value}, room);
+  const std::size_t second = encode(Xattr{"user.empty", {}}, std::span(room).subspan(first));
+  ASSERT_EQ(first, kXattrHeadBytes + 6 + 3);
+  ASSERT_NE(second, 0U);
+  std::span<const std::uint8_t> in(room, first + second);
+  const auto one = decode_xattr(in);
+  ASSERT_TRUE(one);
+  EXPECT_EQ(one->name, "user.a");
+  EXPECT_TRUE(std::ranges::equal(one->value, value));
+  const auto other = decode_xattr(in);
+  ASSERT_TRUE(other && other->value.empty() && in.empty());
+  EXPECT_FALSE(decode_xattr(in));
+  for (std::size_t cut = 0; cut < first; ++cut) {
+    std::span<const std::uint8_t> part(room, cut);
+    EXPECT_FALSE(decode_xattr(part)) << cut;
+    EXPECT_EQ(part.size(), cut);
+  }
+  EXPECT_EQ(encode(Xattr{"user.a", value}, std::span(room).first(first - 1)), 0U);
+  EXPECT_EQ(encode(Xattr{"", value}, room), 0U);
 }
 
 TEST(FileMessages, RefuseWhatNoClientMayAsk) {

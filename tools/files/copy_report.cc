@@ -29,8 +29,11 @@ const char* word_of(CopyStep::Kind kind) {
   switch (kind) {
     case CopyStep::Kind::kCopied: return "copy";
     case CopyStep::Kind::kSame: return "same";
+    case CopyStep::Kind::kChanged: return "change";
     case CopyStep::Kind::kFolder: return "folder";
     case CopyStep::Kind::kLink: return "link";
+    case CopyStep::Kind::kName: return "name";
+    case CopyStep::Kind::kSpecial: return "special";
     case CopyStep::Kind::kRemoved: return "remove";
     case CopyStep::Kind::kSkipped: return "skip";
   }
@@ -59,7 +62,7 @@ std::string json_of(const CopyStep& step) {
 }
 
 std::string line_of(const CopyStep& step) {
-  std::string text = fmt::format("{:<6} {}", word_of(step.kind), step.path);
+  std::string text = fmt::format("{:<7} {}", word_of(step.kind), step.path);
   static const bool terminal = isatty(STDOUT_FILENO) != 0;
   if (terminal) {
     cli::hide_controls(text);

@@ -29,6 +29,10 @@ void add_serve(cli::Arguments& app, Command& c) {
                 "server's user and root");
   add_listen_options(*sub, c.listen);
   sub->add_flag("--writable", c.serve.writable, "Let clients create, replace and remove files");
+  sub->add_flag(
+      "--owners", c.serve.owners,
+      "Let clients that may write set owners, all bits of a mode, and extended attributes "
+      "that need privileges: for put -a to a server that runs as root");
   add_token(*sub, c);
   sub->add_flag("--open", c.serve.open_access,
                 "Serve clients of other machines without a token. Everybody who reaches the port "
@@ -135,6 +139,15 @@ cli::Arguments* add_copy(cli::Arguments& app, Command& c, Command::Kind kind, co
 void add_promises(cli::Arguments& command, Command& c) {
   command.add_flag("--durable", c.copy.options.durable,
                    "Wait until each file is on the disk, before it gets its name");
+  command.add_flag("--strict", c.copy.options.strict,
+                   "Only files that nobody has open for writing while they are copied, not even "
+                   "through a mapping: by a read lease, which local file systems have and the "
+                   "file's owner gets");
+  command.add_flag(
+      "-a,--archive", c.copy.options.archive,
+      "Folders with all that is in them, as rsync -a: also times of folders and links, "
+      "extended attributes, further names of a file, FIFOs; and where root copies, "
+      "owners and devices");
   command.add_flag(
       "--allow-changing", c.copy.options.allow_changing,
       "Keep what was copied of a file that changed meanwhile, as far as it went at the "
@@ -208,6 +221,7 @@ bool parse(int argc, char** argv, Command& c, int& exit_code) {
   }
   const auto end = app.parse(argc, argv);
   if (end) exit_code = *end;
+  if (c.copy.options.archive) c.copy.options.recursive = true;
   c.copy.report.list = c.copy.options.dry_run;
   if (c.copy.options.delete_excluded) c.copy.options.remove = true;
   return !end;

@@ -1,11 +1,12 @@
 // weft-mount: a served folder as a file system, by FUSE. `weft mount` starts this program.
 // docs/data-server.md
-#define FUSE_USE_VERSION 31
+#define FUSE_USE_VERSION 312
 #include <fcntl.h>
 #include <fuse.h>
 #include <sys/eventfd.h>
 #include <sys/stat.h>
 #include <sys/statvfs.h>
+#include <sys/xattr.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -29,6 +30,9 @@
 
 namespace weft::fs {
 namespace {
+
+// The kernel has no more under way; each connection carries one.
+constexpr unsigned kCallsAtOnce = 2 * mount::Connections::kMost;
 
 struct Command {
   std::string source, folder, token_file;
@@ -75,6 +79,7 @@ struct stat stat_of(const files::Attributes& a) {
 
 void* on_init(fuse_conn_info* connection, fuse_config* config) {
   connection->max_readahead = mount::Remote::kBlockBytes;
+  connection->max_background = kCallsAtOnce;
   config->use_ino = 1;
   config->entry_timeout = config->attr_timeout = 1;
   return &here();
@@ -245,6 +250,59 @@ int on_mknod(const char* path, mode_t mode, dev_t) {
   return -error;
 }
 
+// The kernel asks for those of security modules with each write: they are not here.
+bool is_for_users(const char* name) { return files::is_for_users(name); }
+
+int on_getxattr(const char* path, const char* name, char* to, std::size_t size) {
+  if (!is_for_users(name)) return -EOPNOTSUPP;
+  files::Xattrs found;
+  if (const int error = here().remote->xattrs(path, found)) return -error;
+  const auto at = found.find(std::string_view(name));
+  if (at == found.end()) return -ENODATA;
+  if (size == 0) return static_cast<int>(at->second.size());
+  if (at->second.size() > size) return -ERANGE;
+  std::copy(at->second.begin(), at->second.end(), to);
+  return static_cast<int>(at->second.size());
+}
+
+int on_listxattr(const char* path, char* to, std::size_t size) {
+  files::Xattrs found;
+  if (const int error = here().remote->xattrs(path, found)) return error == EOPNOTSUPP ? 0 : -error;
+  std::string names;
+  for (const auto& [name, value] : found) {
+    if (is_for_users(name.c_str())) names.append(name).push_back('\0');
+  }
+  if (size == 0) return static_cast<int>(names.size());
+  if (names.size() > size) return -ERANGE;
+  std::copy(names.begin(), names.end(), to);
+  return static_cast<int>(names.size());
+}
+
+int on_setxattr(const char* path, const char* name, const char* from, std::size_t size, int flags) {
+  if (!is_for_users(name)) return -EOPNOTSUPP;
+  if (flags != 0) {
+    files::Xattrs found;
+    if (const int error = here().remote->xattrs(path, found)) return -error;
+    const bool there = found.contains(std::string_view(name));
+    if (there && (flags & XATTR_CREATE) != 0) return -EEXIST;
+    if (!there && (flags & XATTR_REPLACE) != 0) return -ENODATA;
+  }
+  const std::span<const std::uint8_t> value(reinterpret_cast<const std::uint8_t*>(from), size);
+  return -here().remote->set_xattr(path, name, &value);
+}
+
+int on_removexattr(const char* path, const char* name) {
+  if (!is_for_users(name)) return -EOPNOTSUPP;
+  files::Xattrs found;
+  if (const int error = here().remote->xattrs(path, found)) return -error;
+  if (!found.contains(std::string_view(name))) return -ENODATA;
+  return -here().remote->set_xattr(path, name, nullptr);
+}
+
+// A lock that other machines do not see is none: programs are told, rather than left to trust it.
+int on_lock(const char*, fuse_file_info*, int, struct flock*) { return -ENOLCK; }
+int on_flock(const char*, fuse_file_info*, int) { return -ENOLCK; }
+
 int on_mkdir(const char* path, mode_t mode) { return -here().remote->make_directory(path, mode); }
 int on_symlink(const char* target, const char* path) {
   return -here().remote->symlink(target, path);
@@ -287,6 +345,12 @@ fuse_operations operations() {
   ops.mknod = on_mknod;
   ops.mkdir = on_mkdir;
   ops.symlink = on_symlink;
+  ops.getxattr = on_getxattr;
+  ops.listxattr = on_listxattr;
+  ops.setxattr = on_setxattr;
+  ops.removexattr = on_removexattr;
+  ops.lock = on_lock;
+  ops.flock = on_flock;
   return ops;
 }
 
@@ -331,6 +395,15 @@ void handle_signals(fuse* mounting) {
   std::signal(SIGPIPE, SIG_IGN);
 }
 
+int loop(fuse* mounting) {
+  fuse_loop_config* const config = fuse_loop_cfg_create();
+  if (config == nullptr) return -1;
+  fuse_loop_cfg_set_max_threads(config, kCallsAtOnce);
+  const int result = fuse_loop_mt(mounting, config);
+  fuse_loop_cfg_destroy(config);
+  return result;
+}
+
 // Until the folder is unmounted, or a signal ends it.
 int serve_kernel(const Command& c, const std::string& options, Mounted& mounted) {
   std::vector<std::string> words = {"weft mount", "-o", options};
@@ -346,7 +419,7 @@ int serve_kernel(const Command& c, const std::string& options, Mounted& mounted)
     good = fuse_daemonize(c.foreground ? 1 : 0) == 0;
     handle_signals(mounting);
     // Positive: the number of a signal.
-    if (good) good = fuse_loop_mt(mounting, 0) >= 0;
+    if (good) good = loop(mounting) >= 0;
     fuse_unmount(mounting);
   }
   g_mounting.store(nullptr);
@@ -394,7 +467,7 @@ int main(int argc, char** argv) {
       .type_name("FILE");
   weft::data::add_port_option(app, c.port);
   app.add_option("--read-ahead", c.read_ahead,
-                 "Memory for what will be read next, in MiB, on each of up to 4 "
+                 "Memory for what will be read next, in MiB, on each of up to 16 "
                  "connections")
       .type_name("N")
       .between(2U, 1024U)

@@ -21,6 +21,8 @@ struct CopyOptions {
   bool delete_excluded = false;                  // ... also names that `filter` hides
   bool dry_run = false;         // change nothing, and tell CopyWatcher::step what would be done
   bool durable = false;         // wait for the disk that is copied to
+  bool strict = false;          // only files that nobody can write meanwhile
+  bool archive = false;         // owners, links between names, special files, see archive.h
   bool allow_changing = false;  // keep what was copied of a file that changed meanwhile
   unsigned retry_seconds = 30;
   std::uint64_t bytes_per_second = 0;  // at most, or 0
@@ -29,7 +31,17 @@ struct CopyOptions {
 
 // One thing that a copy did, or with CopyOptions::dry_run would do.
 struct CopyStep {
-  enum class Kind : std::uint8_t { kCopied, kSame, kFolder, kLink, kRemoved, kSkipped };
+  enum class Kind : std::uint8_t {
+    kCopied,
+    kSame,
+    kChanged,  // not the contents: owner, mode, extended attributes
+    kFolder,
+    kLink,
+    kName,  // a further one of a file that is there
+    kSpecial,
+    kRemoved,
+    kSkipped
+  };
   Kind kind = Kind::kCopied;
   std::string path;  // at the destination
   std::uint64_t bytes = 0;

@@ -211,7 +211,7 @@ Outcome<void> Client::greet(const std::string& token) {
   credits_ = std::clamp<std::uint32_t>(reply->credits, 1, kCredits);
   max_io_ = std::clamp<std::uint32_t>(reply->max_io, 1, kMaxIoBytes);
   verifier_ = reply->verifier;
-  writable_ = (reply->flags & kHelloWritable) != 0;
+  flags_ = reply->flags;
   if ((reply->flags & kHelloNeedsProof) == 0) {
     if (token.empty()) return {};
     // Whoever listens there may take what is meant for a server that knows the token.
@@ -407,7 +407,7 @@ Outcome<Answer> Client::wait_for(Op op, std::string_view name) {
   auto answer = wait();
   if (!answer) return answer;
   if (answer->op != op) return broken("the server answered something else");
-  if (answer->error == EROFS && writable_) {
+  if (answer->error == EROFS && writable()) {
     return failed(EROFS, std::string(name), "this file system of the server is read-only");
   }
   if (answer->error != 0) return tl::unexpected(explain(answer->error, name));

@@ -51,7 +51,11 @@ class Client {
   Client& operator=(const Client&) = delete;
 
   [[nodiscard]] ibv_pd* pd() const { return pd_; }
-  [[nodiscard]] bool writable() const { return writable_; }
+  [[nodiscard]] bool writable() const { return (flags_ & kHelloWritable) != 0; }
+  // The server has the operations from LEASE on.
+  [[nodiscard]] bool has_objects() const { return (flags_ & kHelloObjects) != 0; }
+  // It lets clients set owners and all bits of a mode.
+  [[nodiscard]] bool takes_owners() const { return (flags_ & kHelloOwners) != 0; }
   // That the server had when the connection was made.
   [[nodiscard]] std::uint64_t verifier() const { return verifier_; }
   [[nodiscard]] std::uint32_t credits() const { return credits_; }
@@ -147,7 +151,7 @@ class Client {
   std::uint32_t credits_ = 1;
   std::uint32_t max_io_ = 0;
   std::uint64_t verifier_ = 0;
-  bool writable_ = false;
+  std::uint32_t flags_ = 0;  // of HELLO
   bool connected_ = false;
   bool alive_ = false;
   std::string host_;  // for messages

@@ -93,7 +93,13 @@ Outcome<Destination> Fetch::open_destination(const std::string& root) {
 }
 
 Outcome<void> Fetch::get_tree(const std::string& path) {
+  if (options_.archive && !client_->has_objects()) {
+    return failed(EOPNOTSUPP, server_.host, "the server's release has no -a; upgrade Weft there");
+  }
   extras_.clear();
+  first_names_.clear();
+  further_names_.clear();
+  walked_.clear();
   unflushed_.clear();
   folders_.assign(1, std::string());
   folder_bytes_ = 0;
@@ -111,9 +117,11 @@ Outcome<void> Fetch::get_tree(const std::string& path) {
     if (ok = get_queued(); !ok) return ok;
   }
   if (auto ok = get_queued(); !ok) return ok;
+  if (auto ok = make_names(); !ok) return ok;
   if (options_.remove) {
     if (auto ok = remove_extras(path); !ok) return ok;
   }
+  if (auto ok = finish_folders(path); !ok) return ok;
   return options_.dry_run ? Outcome<void>() : flush_folders();
 }
 
@@ -193,6 +201,10 @@ Outcome<void> Fetch::walk(const std::string& path, const std::string& below) {
   const auto folder = destination_->folder(below, below.empty() ? nullptr : &made);
   if (!folder) return tl::unexpected(folder.error());
   if (made) tell(CopyStep::Kind::kFolder, below);
+  if (options_.archive) {
+    walked_.push_back(below);
+    open_to_owner((*folder)->get());
+  }
   ++totals_.folders;
   if (options_.durable) unflushed_.note(below);
   const auto entries = list(join(path, below));
@@ -216,9 +228,14 @@ Outcome<void> Fetch::take_entry(const std::string& path, const Named& entry,
     return {};
   }
   if (S_ISLNK(entry.attributes.mode)) {
-    return take_link(path, *below, entry.name, folder);
+    auto ok = take_link(path, *below, entry.name, folder);
+    return ok && options_.archive && !options_.dry_run ? finish_link(folder, entry) : ok;
   }
   const std::string here = join(*below, entry.name);
+  if (options_.archive && !is_unfinished(entry.name)) {
+    if (is_further_name(entry, here)) return {};
+    if (!S_ISREG(entry.attributes.mode)) return take_special(folder, entry, here, path);
+  }
   if (!S_ISREG(entry.attributes.mode) || is_unfinished(entry.name)) {
     ++totals_.skipped;
     if (!is_unfinished(entry.name)) tell(CopyStep::Kind::kSkipped, here, entry.attributes);
@@ -226,6 +243,7 @@ Outcome<void> Fetch::take_entry(const std::string& path, const Named& entry,
   }
   if (is_here(folder, entry.name, entry.attributes)) {
     ++totals_.skipped;
+    if (options_.archive) return update_details(folder, entry, here, path);
     tell(CopyStep::Kind::kSame, here, entry.attributes);
     return {};
   }

@@ -7,6 +7,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <unordered_map>
 #include <vector>
 
 #include "files/client/copy_options.h"
@@ -85,6 +86,25 @@ class Fetch {
   [[nodiscard]] Outcome<void> read_data(const Opened& opened, const std::string& path,
                                         const Sink& sink);
   [[nodiscard]] Outcome<Opened> open_remote(const std::string& path);
+  [[nodiscard]] Outcome<void> take_lease(Opened& opened, const std::string& path);
+  [[nodiscard]] bool is_each_opened() const {
+    return options_.verify || options_.strict || options_.archive;
+  }
+  [[nodiscard]] Outcome<Details> details_of(std::uint64_t handle, const std::string& path);
+  [[nodiscard]] Outcome<void> carry_details(const Opened& opened, Part& part,
+                                            const std::string& path);
+  [[nodiscard]] Outcome<void> update_details(int folder, const Named& entry,
+                                             const std::string& below, const std::string& path);
+  [[nodiscard]] Outcome<void> finish_link(int folder, const Named& entry);
+  [[nodiscard]] bool is_further_name(const Named& entry, const std::string& below);
+  [[nodiscard]] Outcome<void> take_special(int folder, const Named& entry, const std::string& below,
+                                           const std::string& path);
+  [[nodiscard]] Outcome<void> make_names();
+  [[nodiscard]] Outcome<bool> make_name(const std::string& first, const std::string& name,
+                                        const Attributes& attributes);
+  [[nodiscard]] Outcome<void> finish_folders(const std::string& path);
+  [[nodiscard]] Outcome<void> finish_folder(const std::string& path, const std::string& below);
+  void open_to_owner(int folder) const;
   void let_go(const Opened& opened);
   [[nodiscard]] Outcome<void> close_same(const Opened& opened, const std::string& path);
   [[nodiscard]] Outcome<void> read_range(std::uint64_t handle, std::uint64_t from,
@@ -106,6 +126,18 @@ class Fetch {
   std::size_t folder_bytes_ = 0;      // memory that they take
   std::vector<File> files_;
   std::vector<std::size_t> again_;  // of files_: changed while they were read among the small ones
+  // For --archive: names of files with several, and folders whose attributes are set at the end.
+  struct FirstName {
+    std::string below;
+    Attributes attributes;
+  };
+  struct FurtherName {
+    std::string below;
+    std::uint64_t file_id = 0;
+  };
+  std::unordered_map<std::uint64_t, FirstName> first_names_;  // by Attributes::file_id
+  std::vector<FurtherName> further_names_;
+  std::vector<std::string> walked_;
   Extras extras_;
   Unflushed unflushed_;                   // folders below the destination
   std::uint16_t links_ = kLinksAnywhere;  // Request::links of this copy

@@ -30,12 +30,12 @@ Outcome<void> Fetch::get_queued() {
   const auto large = std::stable_partition(
       files_.begin(), files_.end(), [](const File& f) { return f.attributes.size <= kSmallBytes; });
   const auto small_count = static_cast<std::size_t>(large - files_.begin());
-  if (!options_.verify) {
+  if (!is_each_opened()) {
     auto ok = get_small(small_count);
     if (ok) ok = get_again();
     if (!ok) return ok;
   }
-  for (std::size_t i = options_.verify ? 0 : small_count; i < files_.size(); ++i) {
+  for (std::size_t i = is_each_opened() ? 0 : small_count; i < files_.size(); ++i) {
     auto ok = get_large(files_[i]);
     if (ok) continue;
     if (!client_->alive()) return ok;
@@ -172,7 +172,9 @@ Outcome<void> Fetch::close_same(const Opened& opened, const std::string& path) {
   if (opened.handle == 0) return {};  // nothing was read
   const auto reply = client_->call(CloseRequest{opened.handle}, path);
   if (!reply) return tl::unexpected(reply.error());
-  if (opened.state.level != kLevelNone && same_token(opened.state, reply->state)) return {};
+  const bool known =
+      options_.strict ? reply->state.level == kLevelLease : opened.state.level != kLevelNone;
+  if (known && same_token(opened.state, reply->state)) return {};
   return failed(ESTALE, path, "the file changed while it was read; run this again");
 }
 
@@ -234,7 +236,10 @@ Outcome<void> Fetch::read_range(std::uint64_t handle, std::uint64_t from, std::u
 
 Outcome<void> Fetch::stream(const std::string& path, int fd) {
   if (path.empty()) return failed(EISDIR, "the served folder");
-  const auto opened = open_remote(path);
+  auto opened = open_remote(path);
+  if (opened) {
+    if (auto leased = take_lease(*opened, path); !leased) return leased;
+  }
   if (!opened) return tl::unexpected(opened.error());
   const std::uint64_t size = opened->state.attributes.size;
   totals_.expected += size;
@@ -268,6 +273,10 @@ Outcome<void> Fetch::get_large(const File& file) {
 Outcome<void> Fetch::try_large(const File& file) {
   auto opened = open_remote(file.path);
   if (!opened) return tl::unexpected(opened.error());
+  if (auto leased = take_lease(*opened, file.path); !leased) {
+    let_go(*opened);
+    return leased;
+  }
   const auto sparse = has_holes(*opened, file.path);
   if (!sparse) {
     let_go(*opened);
@@ -283,7 +292,8 @@ Outcome<void> Fetch::try_large(const File& file) {
     let_go(*opened);
     return tl::unexpected(part.error());
   }
-  auto ok = fill(*opened, *part, there, file.path);
+  auto ok = options_.archive ? carry_details(*opened, *part, file.path) : Outcome<void>();
+  if (ok) ok = fill(*opened, *part, there, file.path);
   if (ok) {
     ok = close_same(*opened, file.path);
     if (keeps_changed(ok, options_, totals_, watcher_)) {

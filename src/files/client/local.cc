@@ -249,9 +249,14 @@ Outcome<void> Part::complete(std::uint64_t size) {
 Outcome<void> Part::finish(const Attributes& attributes, bool durable) {
   const timespec times[2] = {{0, UTIME_OMIT}, os::timespec_of(attributes.mtime_ns)};
   if (auto ok = complete(attributes.size); !ok) return ok;
-  if (fchmod(file_.get(), attributes.mode & 0777U) != 0 || futimens(file_.get(), times) != 0) {
+  if (details_) {
+    if (const int error = set_details(file_.get(), *details_); error != 0) {
+      return failed(error, shown_ + ": owner, mode or extended attributes");
+    }
+  } else if (fchmod(file_.get(), attributes.mode & 0777U) != 0) {
     return failed(errno, shown_);
   }
+  if (futimens(file_.get(), times) != 0) return failed(errno, shown_);
   if (durable && fsync(file_.get()) != 0) {
     // Its octets can be read, and compared, although they are not on the disk, and flushing it
     // again would not say so: no later copy may go on with it.

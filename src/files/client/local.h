@@ -3,10 +3,12 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
 
+#include "files/client/archive.h"
 #include "files/protocol/data_protocol.h"
 #include "files/protocol/draft.h"
 #include "files/protocol/outcome.h"
@@ -86,6 +88,8 @@ class Part {
   [[nodiscard]] Outcome<void> write(const std::uint8_t* data, std::size_t bytes, std::uint64_t at);
   // Gives it its full length, where zeros at its end were left out.
   [[nodiscard]] Outcome<void> complete(std::uint64_t size);
+  // finish() sets these, too. The file is ended otherwise as before.
+  void carry(Details details) { details_ = std::move(details); }
   // Sets the attributes and takes the final name in one step. `durable`: contents before the name,
   // and then the name, are on the disk when this returns.
   //   ESTALE   somebody has removed or replaced the part
@@ -100,6 +104,7 @@ class Part {
   std::shared_ptr<os::Fd> folder_;
   std::string name_, part_name_;
   std::string shown_;  // in failures
+  std::optional<Details> details_;
   os::Fd file_;
   std::uint64_t end_ = 0;  // the length of the part
 };

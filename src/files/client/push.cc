@@ -10,6 +10,7 @@
 #include <thread>
 
 #include "files/client/blocks.h"
+#include "files/client/local_lease.h"
 #include "files/protocol/file_attributes.h"
 #include "files/protocol/folder_stream.h"
 #include "files/protocol/path_name.h"
@@ -85,6 +86,9 @@ Outcome<void> Push::put(const std::string& from, const std::string& to) {
   // The user says where the tree goes, and may do so by a link. Below it nobody else may.
   links_ = static_cast<std::uint16_t>(target.size());
   modes_.clear();
+  if (options_.archive && !client_->has_objects()) {
+    return failed(EOPNOTSUPP, server_.host, "the server's release has no -a; upgrade Weft there");
+  }
   if (auto ok = make_folder(target, s.st_mode); !ok) return ok;
   return put_tree(target);
 }
@@ -92,6 +96,10 @@ Outcome<void> Push::put(const std::string& from, const std::string& to) {
 // Folder by folder, each opened by its name below the source: a deep tree needs few descriptors.
 Outcome<void> Push::put_tree(const std::string& to) {
   extras_.clear();
+  first_names_.clear();
+  further_names_.clear();
+  not_copied_.clear();
+  finished_.clear();
   folders_.assign(1, std::string());
   while (!folders_.empty()) {
     const std::string below = folders_.back();
@@ -100,10 +108,12 @@ Outcome<void> Push::put_tree(const std::string& to) {
     if (!ok && !client_->alive()) return ok;
     if (!ok) report(ok.error());
   }
+  if (auto ok = make_names(); !ok) return ok;
   if (options_.remove) {
     if (auto ok = remove_extras(to); !ok) return ok;
   }
   if (options_.dry_run) return {};
+  if (auto ok = finish_folders(); !ok) return ok;
   if (auto ok = flush_folders(); !ok) return ok;
   return set_modes();
 }
@@ -118,7 +128,8 @@ Outcome<void> Push::make_folder(const std::string& to, std::uint32_t mode) {
   // The owner may write to it until all is in it.
   request.mode = (mode & 0777U) | 0700U;
   const auto reply = ask(request);
-  if (reply && request.mode != (mode & 0777U)) modes_.emplace_back(to, mode & 0777U);
+  if (reply && request.mode != (mode & 0777U) && !options_.archive)
+    modes_.emplace_back(to, mode & 0777U);
   if (reply) tell(CopyStep::Kind::kFolder, to);
   if (reply || (reply.error().error == EEXIST && is_remote_folder(to))) return {};
   return tl::unexpected(reply.error());
@@ -142,6 +153,7 @@ Outcome<void> Push::set_modes() {
 Outcome<void> Push::put_folder(const std::string& below, const std::string& to) {
   const FolderStream folder(os::Fd(open_folder_below(source_.get(), below)));
   if (!folder.good()) return failed(errno, here(below));
+  if (options_.archive) finished_.emplace_back(below, to);
   if (options_.only_newer) look_there(to);
   std::unordered_set<std::string> names;
   for (;;) {
@@ -154,6 +166,7 @@ Outcome<void> Push::put_folder(const std::string& below, const std::string& to) 
     names.insert(name);
     const auto ok = put_entry(dirfd(folder.stream()), name, below, join(to, name));
     if (!ok && !client_->alive()) return ok;
+    if (!ok && options_.archive) not_copied_.insert(join(to, name));
     if (!ok) report(ok.error());
   }
   if (below.empty() && names.empty()) extras_.note_empty_source();
@@ -168,11 +181,19 @@ Outcome<void> Push::put_entry(int folder, const std::string& name, const std::st
     return failed(errno, here(local));
   }
   if (options_.filter.hides(below, name, S_ISDIR(s.st_mode))) return {};
-  if (S_ISLNK(s.st_mode)) return put_link_of(folder, name.c_str(), to);
+  if (options_.archive && !is_unfinished(name) && is_further_name(s, to)) return {};
+  if (S_ISLNK(s.st_mode)) {
+    auto ok = put_link_of(folder, name.c_str(), to);
+    const bool finishes = ok && options_.archive && !options_.dry_run;
+    return finishes ? finish_link(folder, name.c_str(), to) : ok;
+  }
   if (S_ISDIR(s.st_mode)) {
     if (auto ok = make_folder(to, s.st_mode); !ok) return ok;
     folders_.push_back(local);
     return {};
+  }
+  if (options_.archive && !S_ISREG(s.st_mode) && !S_ISSOCK(s.st_mode)) {
+    return failed(EOPNOTSUPP, here(local), "a device or FIFO, which put and sync do not carry");
   }
   if (!S_ISREG(s.st_mode) || is_unfinished(name)) {
     ++totals_.skipped;
@@ -242,6 +263,24 @@ int version_of(int fd, Version& out) {
   }
 }
 
+// With --strict nobody writes the file until it is sent. A writer is waited for as long as a change
+// would be.
+Outcome<void> wait_for_lease(int fd, LocalLease& lease, const std::string& name) {
+  for (int tries = 0;; ++tries) {
+    const int error = lease.take(fd);
+    if (error == 0) return {};
+    if (error == EAGAIN && tries < kSettleTries) {
+      std::this_thread::sleep_for(kSettlePause);
+      continue;
+    }
+    std::string why;
+    if (error == EAGAIN) why = "somebody has it open for writing, and --strict takes no such file";
+    if (error == EACCES) why = "no lease: the file belongs to somebody else (--strict)";
+    if (error == EINVAL) why = "this file system has no leases, which --strict needs";
+    return failed(error, name, why);
+  }
+}
+
 // Whether the file is still the one that was sent.
 Outcome<void> check_version(int fd, const Version& before, const std::string& name) {
   Version now;
@@ -271,8 +310,28 @@ Outcome<void> Push::put_file(int fd, const std::string& to) {
   }
 }
 
+// The server has its contents.
+Outcome<void> Push::put_same(int fd, const std::string& to, const Version& version) {
+  ++totals_.skipped;
+  bool changed = false;
+  if (options_.archive) {
+    const auto details = details_here(fd, to);
+    if (!details) return tl::unexpected(details.error());
+    const auto updated = update_details(*details, to, false);
+    if (!updated) return tl::unexpected(updated.error());
+    changed = *updated;
+  }
+  tell(changed ? CopyStep::Kind::kChanged : CopyStep::Kind::kSame, to, version.size,
+       version.mtime_ns);
+  return {};
+}
+
 Outcome<void> Push::try_file(int fd, const std::string& to) {
   Version version;
+  LocalLease lease;
+  if (options_.strict) {
+    if (auto ok = wait_for_lease(fd, lease, to); !ok) return ok;
+  }
   if (const int error = version_of(fd, version); error != 0) return failed(error, to);
   if (options_.only_newer) {
     const auto there = is_there(to, version.size, version.mtime_ns);
@@ -280,18 +339,25 @@ Outcome<void> Push::try_file(int fd, const std::string& to) {
     const bool flushes = *there && options_.durable && !options_.dry_run;
     auto flushed = flushes ? flush_there(to, version.mtime_ns) : Outcome<void>();
     if (*there && (flushed || !client_->alive())) {
-      if (flushed) ++totals_.skipped;
-      if (flushed) tell(CopyStep::Kind::kSame, to, version.size, version.mtime_ns);
-      return flushed;
+      return flushed ? put_same(fd, to, version) : flushed;
     }
   }
   if (options_.dry_run) return would_put_file(to, version);
   const auto made = begin(to, version);
   if (!made) return tl::unexpected(made.error());
   auto sent = send_file(fd, version, *made, to);
+  std::uint32_t mode = version.mode;
+  if (sent && options_.archive) {
+    const auto details = details_here(fd, to);
+    sent = details ? carry_details(*made, *details, to) : tl::unexpected(details.error());
+    if (details) mode = details->attributes.mode & kModeBits;
+  }
   bool changed = false;
   if (sent) {
     sent = check_version(fd, version, to);
+    if (sent && options_.strict && !lease.is_held()) {
+      sent = failed(ESTALE, to, "the file was opened for writing while it was sent");
+    }
     changed = client_->alive() && keeps_changed(sent, options_, totals_, watcher_);
   }
   if (!sent && !changed) {
@@ -301,7 +367,7 @@ Outcome<void> Push::try_file(int fd, const std::string& to) {
   }
   CommitRequest commit;
   commit.handle = made->handle;
-  commit.mode = version.mode;
+  commit.mode = mode;
   commit.mtime_ns = changed ? time_of_changed(version.mtime_ns) : version.mtime_ns;
   if (options_.durable) commit.flags = kCommitDurable;
   const auto done = client_->call(commit, to);

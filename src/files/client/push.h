@@ -3,13 +3,18 @@
 // One thread.
 #pragma once
 
+#include <sys/stat.h>
+
+#include <map>
 #include <memory>
+#include <set>
 #include <string>
 #include <unordered_map>
 #include <unordered_set>
 #include <utility>
 #include <vector>
 
+#include "files/client/archive.h"
 #include "files/client/copy_pace.h"
 #include "files/client/fetch.h"
 #include "files/client/unflushed.h"
@@ -86,6 +91,21 @@ class Push {
                                        std::int64_t mtime_ns);
   [[nodiscard]] bool is_remote_folder(const std::string& path);
   [[nodiscard]] std::string here(const std::string& below) const;
+  [[nodiscard]] static Outcome<Details> details_here(int fd, const std::string& name);
+  [[nodiscard]] Outcome<Details> details_there(std::uint64_t handle, const std::string& to);
+  [[nodiscard]] bool sets_all() const;
+  [[nodiscard]] Outcome<void> send_details(std::uint64_t handle, const std::string& to,
+                                           const Details& wanted, const Details& now);
+  [[nodiscard]] Outcome<void> carry_details(const DraftReply& made, const Details& wanted,
+                                            const std::string& to);
+  [[nodiscard]] Outcome<bool> update_details(const Details& wanted, const std::string& to,
+                                             bool with_time);
+  [[nodiscard]] Outcome<void> put_same(int fd, const std::string& to, const Version& version);
+  [[nodiscard]] bool is_further_name(const struct stat& s, const std::string& to);
+  [[nodiscard]] Outcome<void> make_names();
+  [[nodiscard]] Outcome<bool> make_name(const std::string& first, const std::string& name);
+  [[nodiscard]] Outcome<void> finish_folders();
+  [[nodiscard]] Outcome<void> finish_link(int folder, const char* name, const std::string& to);
   [[nodiscard]] Outcome<void> would_make_folder(const std::string& to);
   [[nodiscard]] Outcome<void> would_put_file(const std::string& to, const Version& version);
   void tell(CopyStep::Kind kind, const std::string& to, std::uint64_t bytes = 0,
@@ -104,6 +124,12 @@ class Push {
   std::vector<std::pair<std::string, std::uint32_t>> modes_;  // to be set at the end
   std::unordered_map<std::string, Attributes> there_;         // what a folder of the server has
   bool knows_there_ = false;                                  // ... the one that is put at present
+  // For --archive: names of files with several, first names that were not copied, and folders (here
+  // and there) whose attributes are set at the end.
+  std::map<std::pair<dev_t, ino_t>, std::string> first_names_;
+  std::vector<std::pair<std::string, std::string>> further_names_;  // with their first names
+  std::set<std::string> not_copied_;
+  std::vector<std::pair<std::string, std::string>> finished_;
   Extras extras_;
   Unflushed unflushed_;
   bool names_lost_ = false;               // ... of which the server may have lost some

@@ -90,6 +90,15 @@ int Connections::symlink(const std::string& target, const std::string& path) {
   return any()->symlink(target, path);
 }
 
+int Connections::xattrs(const std::string& path, files::Xattrs& out) {
+  return any()->xattrs(path, out);
+}
+
+int Connections::set_xattr(const std::string& path, const std::string& name,
+                           const std::span<const std::uint8_t>* value) {
+  return any()->set_xattr(path, name, value);
+}
+
 int Connections::set(const std::string& path, const std::uint64_t* file, std::uint32_t what,
                      const files::Attributes& to) {
   if (file == nullptr) return any()->set(path, 0, what, to);

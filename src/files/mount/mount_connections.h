@@ -19,7 +19,7 @@ namespace weft::mount {
 
 class Connections {
  public:
-  static constexpr std::size_t kMost = 4;
+  static constexpr std::size_t kMost = 16;
 
   // Each connection has `blocks` for read-ahead.
   Connections(files::ServerAddress server, std::string prefix, std::uint32_t blocks)
@@ -34,6 +34,9 @@ class Connections {
   [[nodiscard]] int remove(const std::string& path, bool folder);
   [[nodiscard]] int make_directory(const std::string& path, std::uint32_t mode);
   [[nodiscard]] int symlink(const std::string& target, const std::string& path);
+  [[nodiscard]] int xattrs(const std::string& path, files::Xattrs& out);
+  [[nodiscard]] int set_xattr(const std::string& path, const std::string& name,
+                              const std::span<const std::uint8_t>* value);
   // `file`: an open one, or null.
   [[nodiscard]] int set(const std::string& path, const std::uint64_t* file, std::uint32_t what,
                         const files::Attributes& to);

@@ -53,6 +53,11 @@ Outcome<void> Remote::connect() {
   }
   memory_ = std::move(*memory);
   ++connection_;
+  key_ = {};
+  if (client_->has_objects()) {
+    // Files that are open here outlive this connection for a while.
+    if (const auto kept = client_->call(files::KeepRequest())) key_ = kept->key;
+  }
   for (Block& block : blocks_) block = Block();
   for (auto& [id, file] : files_) file.ahead = 0;
   return {};
@@ -235,6 +240,7 @@ int Remote::edit(const std::string& path, std::uint32_t mode, std::uint32_t flag
   file.state = reply.state;
   file.handle = reply.handle;
   file.connection = connection_;
+  file.key = key_;
   if ((flags & files::kEditTruncate) != 0) changes_.note(file.state.attributes.file_id);
   file.changes = changes_.of(file.state.attributes.file_id);
   id = next_file_++;
@@ -249,8 +255,13 @@ std::int64_t Remote::write(std::uint64_t id, const std::uint8_t* from, std::uint
   if (!files::offset_is_legal(offset + bytes)) return -EFBIG;
   File& file = at->second;
   std::uint32_t done = 0;
+  // Nobody knows what became of an attempt whose reply was lost, unless another one succeeds.
+  const auto give_up = [&](int error) {
+    changes_.note_written(file.state.attributes.file_id, Changes::kMixed);
+    return -error;
+  };
   for (int tries = 0; done < bytes;) {
-    if (const int error = ready_with(file)) return -error;
+    if (const int error = ready_with(file)) return tries == 0 ? -error : give_up(error);
     files::WriteRequest request;
     request.handle = file.handle;
     request.offset = offset + done;
@@ -263,13 +274,12 @@ std::int64_t Remote::write(std::uint64_t id, const std::uint8_t* from, std::uint
     changes_.note(file.state.attributes.file_id);
     files::WriteReply reply;
     const int error = take_reply(answer, reply);
-    changes_.note_written(file.state.attributes.file_id,
-                          error == 0 ? reply.verifier : Changes::kMixed);
+    if (error == 0) changes_.note_written(file.state.attributes.file_id, reply.verifier);
     if (error == 0 && reply.bytes == 0) return -EIO;
     if (error == 0) {
       done += std::min(reply.bytes, request.memory.bytes);
     } else if (answer || !is_lost() || tries++ != 0) {
-      return -error;
+      return give_up(error);
     }
   }
   return done;
@@ -307,6 +317,7 @@ int Remote::ready_with(File& file) {
 
 int Remote::reopen(File& file) {
   const bool first = file.connection == 0;
+  if (!first && reopen_kept(file)) return 0;
   const std::uint64_t renames = changes_.renames();
   file.path = changes_.name_now(file.path, file.renames);
   file.renames = renames;
@@ -336,7 +347,26 @@ int Remote::reopen(File& file) {
   if (first) file.changes = changes_.of(file.state.attributes.file_id);
   file.handle = handle;
   file.connection = connection_;
+  file.key = key_;
   return 0;
+}
+
+// The very file of the connection that was lost, whatever has become of its name. Readers see what
+// was written to it meanwhile, as on a local file system.
+bool Remote::reopen_kept(File& file) {
+  if (file.handle == 0 || file.key == files::KeepKey{} || !client_->has_objects()) return false;
+  files::ReopenRequest::Reply reply;
+  if (ask(files::ReopenRequest{file.key, file.handle}, reply) != 0) return false;
+  if (reply.state.object != file.state.object) {
+    close_handle(reply.handle);
+    return false;
+  }
+  if (file.size_known && !files::same_token(file.state, reply.state)) file.size_known = false;
+  file.state = reply.state;
+  file.handle = reply.handle;
+  file.connection = connection_;
+  file.key = key_;
+  return true;
 }
 
 int Remote::open(const std::string& path, std::uint64_t& id, files::FileState& state) {

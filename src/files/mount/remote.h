@@ -15,6 +15,7 @@
 #include <utility>
 #include <vector>
 
+#include "files/client/archive.h"
 #include "files/client/data_client.h"
 #include "files/mount/mount_changes.h"
 
@@ -53,6 +54,11 @@ class Remote {
   [[nodiscard]] int remove(const std::string& path, bool folder);
   [[nodiscard]] int make_directory(const std::string& path, std::uint32_t mode);
   [[nodiscard]] int symlink(const std::string& target, const std::string& path);
+  // Extended attributes.   EOPNOTSUPP: the server is of an older release
+  [[nodiscard]] int xattrs(const std::string& path, files::Xattrs& out);
+  // Without a value the attribute goes.
+  [[nodiscard]] int set_xattr(const std::string& path, const std::string& name,
+                              const std::span<const std::uint8_t>* value);
   // `what` and `to` as files::Tree::set() has them. `file`: an open one, or 0.
   [[nodiscard]] int set(const std::string& path, std::uint64_t file, std::uint32_t what,
                         const files::Attributes& to);
@@ -85,6 +91,7 @@ class Remote {
     files::FileState state;     // its attributes: when it was opened
     std::uint64_t handle = 0;   // at the server, while `connection` is the present one
     std::uint64_t connection = 0;
+    files::KeepKey key{};       // ... by which the server knows that one; zeros: it keeps nothing
     std::uint64_t next = 0;     // where a reader who goes straight on reads next
     std::uint64_t ahead = 0;    // read-ahead has been asked for up to here
     std::uint32_t depth = 0;    // blocks of read-ahead; doubles as long as the reader goes on
@@ -172,6 +179,7 @@ class Remote {
   // Until there is a connection on which the file is open.
   [[nodiscard]] int ready_with(File& file);
   [[nodiscard]] int reopen(File& file);
+  [[nodiscard]] bool reopen_kept(File& file);
   [[nodiscard]] int sync_empty(const File& file);
   void forget_blocks(std::uint64_t id);
   void close_handle(std::uint64_t handle);
@@ -190,6 +198,7 @@ class Remote {
   Changes& changes_;
   std::unique_ptr<files::Client> client_;
   std::uint64_t connection_ = 0;  // counts
+  files::KeepKey key_{};          // File::key of the present one
   files::Registered memory_;      // a folder's entries, or what is written; then the blocks
   std::vector<Block> blocks_;
   std::map<std::uint64_t, File> files_;

@@ -9,6 +9,7 @@
 
 #include "files/protocol/file_messages.h"
 #include "files/protocol/name_messages.h"
+#include "files/protocol/object_messages.h"
 #include "files/protocol/play_messages.h"
 #include "files/protocol/session_messages.h"
 

@@ -123,6 +123,11 @@ std::string_view BodyReader::text() {
   return take_text(bytes);
 }
 
+std::span<const std::uint8_t> BodyReader::bytes() {
+  const std::size_t size = be16();
+  return has(size) ? in_.bytes(size) : std::span<const std::uint8_t>();
+}
+
 std::string_view BodyReader::rest() { return take_text(in_.remaining()); }
 
 PathName BodyReader::path() {
@@ -184,6 +189,13 @@ void MessageWriter::text(std::string_view value) {
   if (!has_room(2 + value.size())) return;
   out_.be16(static_cast<std::uint16_t>(value.size()));
   out_.bytes(octets_of(value));
+}
+
+void MessageWriter::bytes(std::span<const std::uint8_t> value) {
+  fits_ = fits_ && value.size() <= kMessageBytes;
+  if (!has_room(2 + value.size())) return;
+  out_.be16(static_cast<std::uint16_t>(value.size()));
+  out_.bytes(value);
 }
 
 void MessageWriter::rest(std::string_view value) {

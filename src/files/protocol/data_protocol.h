@@ -54,8 +54,15 @@ enum class Op : std::uint8_t {
   kSync = 22,
   kStatFs = 23,
   kExtents = 24,
+  kLease = 25,
+  kLink = 26,
+  kOwn = 27,
+  kXattrs = 28,
+  kSetXattr = 29,
+  kKeep = 30,
+  kReopen = 31,
 };
-inline constexpr Op kLastOp = Op::kExtents;
+inline constexpr Op kLastOp = Op::kReopen;
 inline constexpr std::uint8_t kReplyBit = 0x80;
 
 // Symbolic links are followed wherever they are in a path.
@@ -91,6 +98,7 @@ using ObjectId = std::array<std::uint8_t, 16>;
 enum : std::uint32_t {
   kLevelNone = 0,   // it was changed a moment ago: a further change may leave the times as they are
   kLevelTimes = 1,  // every later change by write(2) and the like gives other times
+  kLevelLease = 2,  // of CLOSE: nobody could write it since LEASE, not even through a mapping
 };
 
 // An open file and its version.
@@ -167,6 +175,8 @@ class BodyReader {
   // break the message.
   [[nodiscard]] std::string_view text();
   [[nodiscard]] std::string_view rest();
+  // As text(), of any octets.
+  [[nodiscard]] std::span<const std::uint8_t> bytes();
   // The rest as a path. Links are bounded within it, or the message is broken.
   [[nodiscard]] PathName path();
   [[nodiscard]] std::uint16_t links() const { return links_; }
@@ -206,6 +216,7 @@ class MessageWriter {
   void memory(const RemoteMemory& value);
   void text(std::string_view value);
   void rest(std::string_view value);
+  void bytes(std::span<const std::uint8_t> value);
   void path(const PathName& value);
   // Octets of the message, or 0 if a text was too long for it.
   [[nodiscard]] std::size_t finish(const Head& head);

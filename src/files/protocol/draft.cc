@@ -56,7 +56,7 @@ bool Draft::replaces_more_than(std::uint64_t bytes) const {
 
 int Draft::commit(std::uint32_t mode, std::int64_t mtime_ns, bool durable, bool& flush_failed) {
   const timespec times[2] = {{0, UTIME_OMIT}, os::timespec_of(mtime_ns)};
-  if (fchmod(file_.get(), mode & 0777U) != 0 || futimens(file_.get(), times) != 0) return errno;
+  if (fchmod(file_.get(), mode & 07777U) != 0 || futimens(file_.get(), times) != 0) return errno;
   flush_failed = durable && fsync(file_.get()) != 0;
   if (flush_failed) {
     const int error = errno;

@@ -136,8 +136,12 @@ FileState state_of(int fd, int* error) {
   return out;
 }
 
-int change_permissions(std::uint32_t now, std::uint32_t wanted, mode_t& out) {
+int change_permissions(std::uint32_t now, std::uint32_t wanted, bool any, mode_t& out) {
   constexpr std::uint32_t kSetIds = S_ISUID | S_ISGID;
+  if (any) {
+    out = wanted & 07777U;
+    return 0;
+  }
   if ((wanted & kSetIds & ~now) != 0) return EPERM;
   out = wanted & (0777U | kSetIds | (S_ISDIR(now) ? S_ISVTX : 0U));
   return 0;
@@ -150,7 +154,8 @@ int set_attributes(int fd, std::uint32_t what, const Attributes& to) {
     struct stat s {};
     if (fstat(fd, &s) != 0) return errno;
     mode_t mode = 0;
-    if (const int error = change_permissions(s.st_mode, to.mode, mode)) return error;
+    if (const int error = change_permissions(s.st_mode, to.mode, (what & kAnyMode) != 0, mode))
+      return error;
     if (fchmod(fd, mode) != 0) return errno;
   }
   if ((what & kSetTime) != 0 && futimens(fd, times) != 0) return errno;

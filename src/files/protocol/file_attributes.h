@@ -28,8 +28,11 @@ namespace weft::files {
 [[nodiscard]] bool is_fresh(int fd, std::int64_t changed_ns, std::int64_t before_ns);
 // Gives `out` the permissions that a client may make of `now`, a mode: the sticky bit is for
 // folders, and a set-id bit that is there may stay.  EPERM: another set-id bit, by which programs
-// would run as the server's user.
-[[nodiscard]] int change_permissions(std::uint32_t now, std::uint32_t wanted, mode_t& out);
+// would run as the server's user. `any`: it may make all of them.
+[[nodiscard]] int change_permissions(std::uint32_t now, std::uint32_t wanted, bool any,
+                                     mode_t& out);
+// With kSetMode, and never in a message: the client may set every bit of a mode.
+inline constexpr std::uint32_t kAnyMode = 1U << 31U;
 // Changes of an open file what `what` (kSetMode...) names. Returns 0 or an errno.
 [[nodiscard]] int set_attributes(int fd, std::uint32_t what, const Attributes& to);
 

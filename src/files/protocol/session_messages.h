@@ -12,6 +12,8 @@ namespace weft::files {
 enum : std::uint32_t {  // of a HELLO reply
   kHelloWritable = 1U << 0U,
   kHelloNeedsProof = 1U << 1U,
+  kHelloObjects = 1U << 2U,  // has the operations from LEASE on
+  kHelloOwners = 1U << 3U,   // lets clients set owners and all bits of a mode
 };
 
 // A reply without anything behind its head.

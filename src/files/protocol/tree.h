@@ -77,6 +77,11 @@ class Tree {
   // `what`: kSetMode and so on. A symbolic link has a time only.
   [[nodiscard]] int set(const TreePath& path, std::uint32_t what, const Attributes& to,
                         Attributes& out) const;
+  // The file or link with this name, as a path descriptor. `changes`: for a change of it
+  // (EROFS).
+  [[nodiscard]] int find(const TreePath& path, bool changes, os::Fd& out) const;
+  // A further name for a file. Links are taken as they are.
+  [[nodiscard]] int link(const TreePath& from, const TreePath& to) const;
   // A file or a folder as it is, for fsync. Without a descriptor there is nothing to flush: the
   // root above several exports.   ELOOP: a symbolic link
   [[nodiscard]] int open_to_flush(const TreePath& path, os::Fd& out) const;

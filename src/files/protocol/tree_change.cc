@@ -165,13 +165,34 @@ int Tree::set(const TreePath& path, std::uint32_t what, const Attributes& to,
       if (truncate(name.c_str(), static_cast<off_t>(to.size)) != 0) return errno;
     }
     mode_t mode = 0;
-    if ((what & kSetMode) != 0) error = change_permissions(out.mode, to.mode, mode);
+    if ((what & kSetMode) != 0)
+      error = change_permissions(out.mode, to.mode, (what & kAnyMode) != 0, mode);
     if (error != 0) return error;
     if ((what & kSetMode) != 0 && chmod(name.c_str(), mode) != 0) return errno;
     if ((what & kSetTime) != 0 && utimensat(AT_FDCWD, name.c_str(), times, 0) != 0) return errno;
   }
   out = attributes_of(found.get(), &error);
   return error;
+}
+
+int Tree::find(const TreePath& path, bool changes, os::Fd& out) const {
+  if (changes && !writable_) return EROFS;
+  const Place place = locate(path);
+  if (place.fd < 0) return place.root ? EROFS : ENOENT;
+  out = os::Fd(open_bounded(place.fd, place.rest, place.links, O_PATH | O_NOFOLLOW));
+  return out ? 0 : errno;
+}
+
+int Tree::link(const TreePath& from, const TreePath& to) const {
+  os::Fd old_folder;
+  os::Fd new_folder;
+  std::string old_name;
+  std::string new_name;
+  if (const int error = parent_of(from, old_folder, old_name); error != 0) return error;
+  if (const int error = parent_of(to, new_folder, new_name); error != 0) return error;
+  const int done =
+      linkat(old_folder.get(), old_name.c_str(), new_folder.get(), new_name.c_str(), 0);
+  return done == 0 ? 0 : errno;
 }
 
 int Tree::open_to_flush(const TreePath& path, os::Fd& out) const {

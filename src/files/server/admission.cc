@@ -44,8 +44,9 @@ int Admission::greet(const HelloRequest& request, const Asked& asked) {
     return error;
   }
   HelloReply reply;
-  reply.flags =
-      (shared_.tree.writable() ? kHelloWritable : 0U) | (needs_proof ? kHelloNeedsProof : 0U);
+  reply.flags = kHelloObjects | (shared_.tree.writable() ? kHelloWritable : 0U) |
+                (needs_proof ? kHelloNeedsProof : 0U) |
+                (shared_.options.owners ? kHelloOwners : 0U);
   reply.credits = kCredits;
   reply.max_io = kMaxIoBytes;
   reply.verifier = shared_.verifier;

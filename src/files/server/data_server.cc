@@ -13,6 +13,8 @@
 #include <string_view>
 
 #include "files/protocol/token_proof.h"
+#include "files/server/kept_files.h"
+#include "files/server/leases.h"
 #include "os/calling_host.h"
 #include "os/say.h"
 
@@ -70,6 +72,7 @@ Outcome<std::unique_ptr<Server>> Server::create(ServeOptions options) {
   if (shared.options.log && shared.disk->engine() == readsend::Disk::Engine::kThreads) {
     say("no io_uring here; threads read and write the files");
   }
+  if (const int error = shared.leases->open(); error != 0) return failed(error, "cannot start");
   shared.pipeline = std::make_unique<readsend::Pipeline>(*shared.disk, kPieceBytes);
   shared.disposal = Background::create(kDisposalThreads);
   shared.background = Background::create(kBackgroundThreads);
@@ -131,7 +134,7 @@ Outcome<void> Server::listen() {
         reason);
   }
   for (const int fd : {events_->fd, stop_.get(), reload_.get(), shared_.disk->fd(),
-                       shared_.background->fd(), shared_.disposal->fd()}) {
+                       shared_.background->fd(), shared_.disposal->fd(), shared_.leases->fd()}) {
     if (auto ok = watch(fd); !ok) return ok;
   }
   return open_status();
@@ -236,7 +239,7 @@ void Server::sleep() {
 int Server::time_left_ms() const {
   const bool any = std::any_of(sessions_.begin(), sessions_.end(),
                                [](const auto& session) { return session->has_deadline(); });
-  return any ? 200 : -1;
+  return any || shared_.kept->has_deadline() ? 200 : -1;
 }
 
 void Server::look_at(int timeout_ms) {
@@ -248,6 +251,8 @@ void Server::look_at(int timeout_ms) {
       stopping_ = true;
     } else if (fd == reload_.get()) {
       read_token_again();
+    } else if (fd == shared_.leases->fd()) {
+      shared_.leases->give_back();
     } else if (fd == events_->fd) {
       connection_events();
     } else if (fd == shared_.disk->fd()) {
@@ -261,6 +266,7 @@ void Server::look_at(int timeout_ms) {
     }
   }
   const auto now = Clock::now();
+  shared_.kept->expire(now);
   for (auto& session : sessions_) {
     if (session->has_deadline()) session->tick(now);
   }

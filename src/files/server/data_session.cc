@@ -6,6 +6,7 @@
 #include <string>
 
 #include "files/protocol/file_attributes.h"
+#include "files/server/leases.h"
 #include "files/server/tree_requests.h"
 #include "files/server/work_ids.h"
 
@@ -35,6 +36,7 @@ Session::Session(Shared& shared, Port& port, rdma_cm_id* id)
       uploads_(shared, answers_, files_, window_, port.staging().memory.lkey()),
       plays_(answers_),
       file_requests_(shared, answers_, files_, laters_, uploads_),
+      object_requests_(shared, files_),
       moved_at_(admission_.created()) {}
 
 Outcome<std::unique_ptr<Session>> Session::create(Shared& shared, Port& port, rdma_cm_id* id) {
@@ -87,6 +89,7 @@ void Session::fail() {
   rdma_disconnect(id_);
   if (id_->qp != nullptr) rdma_destroy_qp(id_);
   shared_.pipeline->close(*this);
+  object_requests_.lost();
   files_.close();
   laters_.close();
   listings_.close();
@@ -173,6 +176,13 @@ void Session::dispatch(const Head& head, const BodyReader& body) {
     case Op::kCommit: return start(asked, body, file_requests_, &FileRequests::commit);
     case Op::kSum: return start(asked, body, file_requests_, &FileRequests::sum);
     case Op::kExtents: return start(asked, body, file_requests_, &FileRequests::extents);
+    case Op::kLease: return serve(asked, body, object_requests_, &ObjectRequests::lease);
+    case Op::kLink: return serve(asked, body, object_requests_, &ObjectRequests::link);
+    case Op::kOwn: return serve(asked, body, object_requests_, &ObjectRequests::own);
+    case Op::kXattrs: return start(asked, body, *this, &Session::xattrs);
+    case Op::kSetXattr: return serve(asked, body, object_requests_, &ObjectRequests::set_xattr);
+    case Op::kKeep: return serve(asked, body, object_requests_, &ObjectRequests::keep);
+    case Op::kReopen: return serve(asked, body, object_requests_, &ObjectRequests::reopen);
   }
 }
 
@@ -212,6 +222,7 @@ int Session::close_file(const CloseRequest& request, CloseReply& reply) {
   } else {
     int error = 0;  // then the state says nothing, and the client takes the file for changed
     reply.state = state_of(file->get(), &error);
+    if (file->leased && Leases::has(*file)) reply.state.level = kLevelLease;
   }
   plays_.close(request.handle);
   return 0;

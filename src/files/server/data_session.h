@@ -20,6 +20,7 @@
 #include "files/server/laters.h"
 #include "files/server/listings.h"
 #include "files/server/message_ring.h"
+#include "files/server/object_requests.h"
 #include "files/server/open_files.h"
 #include "files/server/plays.h"
 #include "files/server/server_device.h"
@@ -92,6 +93,7 @@ class Session final : private readsend::Link, private Answers::Owner {
   // Those that answer by themselves, perhaps later, unless they return an errno.
   [[nodiscard]] int open(const OpenRequest& request, const Asked& asked);
   [[nodiscard]] int list(const ListRequest& request, const Asked& asked);
+  [[nodiscard]] int xattrs(const XattrsRequest& request, const Asked& asked);
   [[nodiscard]] int start_read(const ReadRequest& request, const Asked& asked);
   [[nodiscard]] int start_play(const PlayRequest& request, const Asked& asked);
 
@@ -114,6 +116,11 @@ class Session final : private readsend::Link, private Answers::Owner {
     if (error != 0) answers_.refuse(asked, error);
   }
 
+  // Fills a page by `fill`, a function of the room for it that returns an errno and sets the octets
+  // in `reply`; writes it to the client's memory, and answers.
+  template <class Reply, class Fill>
+  [[nodiscard]] int send_page(const RemoteMemory& memory, const Asked& asked, Reply& reply,
+                              const Fill& fill);
   [[nodiscard]] Outgoing make_outgoing(OpenFiles::File file, const Asked& asked,
                                        std::uint64_t offset, const RemoteMemory& memory) const;
   void begin(Outgoing outgoing);
@@ -146,6 +153,7 @@ class Session final : private readsend::Link, private Answers::Owner {
   Uploads uploads_;
   Plays plays_;
   FileRequests file_requests_;
+  ObjectRequests object_requests_;
   std::list<Outgoing> outgoing_;
   Clock::time_point moved_at_;  // when the network last took or brought something
 };

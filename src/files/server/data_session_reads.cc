@@ -67,26 +67,41 @@ int Session::start_play(const PlayRequest& request, const Asked& asked) {
   return plays_.start(request, asked, files_.find(request.handle));
 }
 
-int Session::list(const ListRequest& request, const Asked& asked) {
-  if (request.memory.bytes == 0) return EINVAL;
+template <class Reply, class Fill>
+int Session::send_page(const RemoteMemory& memory, const Asked& asked, Reply& reply,
+                       const Fill& fill) {
+  if (memory.bytes == 0) return EINVAL;
   noting_network_use();
   const auto page = listings_.take_page();
   if (!page) return EAGAIN;
-  ListReply reply;
-  const auto room = page->octets.first(std::min(request.memory.bytes, Listings::kPageBytes));
-  const int error = listings_.fill(shared_.tree, request, reply, room);
+  const auto room = page->octets.first(std::min(memory.bytes, Listings::kPageBytes));
+  const int error = fill(room);
   if (error != 0 || reply.bytes == 0) {
     listings_.give_back(page->number);
   } else {
     shared_.counters.bytes_out += reply.bytes;
-    const int posted = post_rdma(id_->qp, IBV_WR_RDMA_WRITE, work_id(WorkKind::kPage, page->number),
-                                 room.data(), reply.bytes, port_.lists().memory.lkey(),
-                                 request.memory.address, request.memory.rkey);
+    const int posted =
+        post_rdma(id_->qp, IBV_WR_RDMA_WRITE, work_id(WorkKind::kPage, page->number), room.data(),
+                  reply.bytes, port_.lists().memory.lkey(), memory.address, memory.rkey);
     if (posted != 0) fail();
   }
   // The reply may follow at once: it cannot overtake the Write.
   if (error == 0) answers_.send(asked, reply);
   return error;
+}
+
+int Session::list(const ListRequest& request, const Asked& asked) {
+  ListReply reply;
+  return send_page(request.memory, asked, reply, [&](std::span<std::uint8_t> room) {
+    return listings_.fill(shared_.tree, request, reply, room);
+  });
+}
+
+int Session::xattrs(const XattrsRequest& request, const Asked& asked) {
+  XattrsReply reply;
+  return send_page(request.memory, asked, reply, [&](std::span<std::uint8_t> room) {
+    return object_requests_.xattrs(request, reply, room);
+  });
 }
 
 // ---- As a link of the pipeline

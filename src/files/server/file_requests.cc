@@ -10,6 +10,7 @@
 
 #include "base/crc32c.h"
 #include "files/protocol/file_attributes.h"
+#include "files/server/leases.h"
 
 namespace weft::files {
 namespace {
@@ -89,6 +90,7 @@ int FileRequests::draft(const DraftRequest& request, const Asked& asked) {
 
 int FileRequests::edit(const EditRequest& request, const Asked& asked) {
   if (!may_open()) return EMFILE;
+  shared_.leases->give_up(shared_.tree, request.path);
   auto file = files_.make();
   file->edited = true;
   const auto state = std::make_shared<FileState>();
@@ -108,12 +110,13 @@ int FileRequests::set(const SetRequest& request, const Asked& asked) {
   to.mode = request.mode;
   to.size = request.size;
   to.mtime_ns = request.mtime_ns;
-  const std::uint32_t what = request.what;
+  const std::uint32_t what = (request.what & ~kAnyMode) | (shared_.options.owners ? kAnyMode : 0U);
   const bool resizes = (what & kSetSize) != 0;
   const bool flushes = (what & kSetFlush) != 0;
   const auto now = std::make_shared<Attributes>();
   auto reply = [this, now, asked] { answers_.send(asked, SetReply{*now}); };
   if (request.handle == 0) {
+    if (resizes) shared_.leases->give_up(shared_.tree, request.path);
     return laters_.carry_out(
         asked, flushes || (resizes && frees_much(request.path)),
         [this, what, flushes, to, now, path = KeptPath(request.path)] {
@@ -128,7 +131,7 @@ int FileRequests::set(const SetRequest& request, const Asked& asked) {
   }
   const auto file = files_.find(request.handle);
   // Nothing to change: the attributes of any open file.
-  if (file == nullptr || (!file->edited && what != 0)) return EBADF;
+  if (file == nullptr || (!file->edited && request.what != 0)) return EBADF;
   return laters_.carry_out(
       asked, flushes || (resizes && takes_much(file->get())),
       [this, file, what, flushes, to, now] {
@@ -148,7 +151,8 @@ int FileRequests::commit(const CommitRequest& request, const Asked& asked) {
   const bool durable = (request.flags & kCommitDurable) != 0;
   return laters_.carry_out(
       asked, durable || file->draft->replaces_more_than(kMuchBytes),
-      [this, file, durable, mode = request.mode, mtime_ns = request.mtime_ns] {
+      [this, file, durable, mode = request.mode & shared_.mode_bits(),
+       mtime_ns = request.mtime_ns] {
         bool flush_failed = false;
         const int error = file->draft->commit(mode, mtime_ns, durable, flush_failed);
         if (flush_failed) shared_.note_lost_flush();

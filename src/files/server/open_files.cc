@@ -50,6 +50,11 @@ OpenFiles::File OpenFiles::find(std::uint64_t handle) const {
   return at == files_.end() ? nullptr : at->second;
 }
 
+std::map<std::uint64_t, OpenFiles::File> OpenFiles::take_whole() {
+  std::erase_if(files_, [](const auto& one) { return one.second->draft != nullptr; });
+  return std::exchange(files_, {});
+}
+
 OpenFiles::File OpenFiles::take(std::uint64_t handle) {
   const auto at = files_.find(handle);
   if (at == files_.end()) return nullptr;

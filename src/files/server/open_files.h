@@ -19,6 +19,7 @@ struct OpenFile {
   os::Fd fd;
   std::unique_ptr<Draft> draft;
   bool edited = false;  // written in its place
+  bool leased = false;  // LEASE was asked for, and given
   [[nodiscard]] bool writable() const { return edited || draft != nullptr; }
   [[nodiscard]] int get() const { return draft != nullptr ? draft->fd() : fd.get(); }
 };
@@ -43,6 +44,8 @@ class OpenFiles {
   // The same, and the handle is gone.
   [[nodiscard]] File take(std::uint64_t handle);
   [[nodiscard]] std::size_t size() const { return files_.size(); }
+  // All but drafts, by their handles. Those are gone then.
+  [[nodiscard]] std::map<std::uint64_t, File> take_whole();
   void close() { files_.clear(); }
 
  private:

@@ -6,7 +6,17 @@
 #include <algorithm>
 #include <cerrno>
 
+#include "files/server/kept_files.h"
+#include "files/server/leases.h"
+
 namespace weft::files {
+
+Shared::Shared(ServeOptions what)
+    : options(std::move(what)),
+      leases(std::make_unique<Leases>()),
+      kept(std::make_unique<KeptFiles>()) {}
+
+Shared::~Shared() = default;
 
 std::uint64_t Shared::new_verifier() {
   std::uint64_t number = 0;

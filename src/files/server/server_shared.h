@@ -21,6 +21,9 @@ namespace weft::files {
 
 using Clock = std::chrono::steady_clock;
 
+class KeptFiles;
+class Leases;
+
 struct ServeOptions {
   std::vector<std::string> folders;
   std::vector<std::string> files;  // instead of folders
@@ -28,6 +31,7 @@ struct ServeOptions {
   std::uint16_t port = kDefaultPort;
   bool writable = false;
   bool open_access = false;  // serve clients of other machines without a token
+  bool owners = false;       // clients may set owners, and all bits of a mode
   bool direct = false;       // O_DIRECT
   bool log = true;
   std::string token;       // empty: none
@@ -49,7 +53,10 @@ struct ServeCounters {
 
 // State that all sessions share.
 struct Shared {
-  explicit Shared(ServeOptions what) : options(std::move(what)) {}
+  explicit Shared(ServeOptions what);
+  ~Shared();
+  Shared(const Shared&) = delete;
+  Shared& operator=(const Shared&) = delete;
   ServeOptions options;
   unsigned ready = 0;  // sessions that are ready() and not dead
   // Names this run of the server, and changes when a file could not be written or flushed. Data
@@ -61,6 +68,8 @@ struct Shared {
   // A flush has failed, on any thread. Later flushes of the file may not say so, and its client
   // may be gone.
   void note_lost_flush() { verifier = new_verifier(); }
+  // The bits of a mode that clients may set.
+  [[nodiscard]] std::uint32_t mode_bits() const { return options.owners ? 07777U : 0777U; }
   // fsync(), on any thread.   An errno
   [[nodiscard]] int flush(int fd);
   Tree tree;
@@ -68,6 +77,8 @@ struct Shared {
   std::unique_ptr<readsend::Pipeline> pipeline;  // what goes to clients
   std::unique_ptr<Background> disposal;          // frees the room of files
   std::unique_ptr<Background> background;        // other work that may take long
+  std::unique_ptr<Leases> leases;
+  std::unique_ptr<KeptFiles> kept;  // before the disposal that closes them
   ServeCounters counters;
 };
 

@@ -1,0 +1,68 @@
+#include "files/client/archive.h"
+
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cerrno>
+
+#include "files/protocol/file_attributes.h"
+#include "files/protocol/open_beneath.h"
+
+namespace weft::files {
+namespace {
+
+constexpr std::size_t kXattrBytesMax = std::size_t{1} << 20U;
+
+}  // namespace
+
+XattrChanges changes_between(const Xattrs& now, const Xattrs& wanted, bool all) {
+  XattrChanges out;
+  for (const auto& [name, value] : wanted) {
+    const auto at = now.find(name);
+    const bool same = at != now.end() && at->second == value;
+    if (!same && (all || is_for_users(name))) out.set.emplace(name, value);
+  }
+  for (const auto& [name, value] : now) {
+    if (!wanted.contains(name) && (all || is_for_users(name))) out.remove.push_back(name);
+  }
+  return out;
+}
+
+bool is_privileged() { return geteuid() == 0; }
+
+int differs(int fd, const Details& wanted, bool& out) {
+  int error = 0;
+  const Attributes now = attributes_of(fd, &error);
+  Xattrs xattrs;
+  if (error == 0) error = get_xattrs(fd, kXattrBytesMax, xattrs);
+  if (error != 0) return error;
+  const Attributes& a = wanted.attributes;
+  const bool same_mode = S_ISLNK(a.mode) || ((now.mode ^ a.mode) & kModeBits) == 0;
+  const bool same_owner = !is_privileged() || (now.uid == a.uid && now.gid == a.gid);
+  const bool same_xattrs = changes_between(xattrs, wanted.xattrs, is_privileged()).empty();
+  out = !same_mode || !same_owner || !same_xattrs;
+  return 0;
+}
+
+int set_details(int fd, const Details& wanted) {
+  const Attributes& a = wanted.attributes;
+  if (is_privileged() && fchownat(fd, "", a.uid, a.gid, AT_EMPTY_PATH) != 0) return errno;
+  if (S_ISLNK(a.mode)) return 0;
+  Xattrs now;
+  if (const int error = get_xattrs(fd, kXattrBytesMax, now); error != 0) return error;
+  const XattrChanges changes = changes_between(now, wanted.xattrs, is_privileged());
+  // Attributes of users are for those who may write.
+  if (!changes.empty() && chmod(proc_name(fd).c_str(), (a.mode & 0777U) | 0600U) != 0) return errno;
+  for (const auto& [name, value] : changes.set) {
+    const std::span<const std::uint8_t> octets(value);
+    if (const int error = set_xattr(fd, name, &octets); error != 0) return error;
+  }
+  for (const std::string& name : changes.remove) {
+    if (const int error = set_xattr(fd, name, nullptr); error != 0) return error;
+  }
+  // A path descriptor stands for a name only.
+  return chmod(proc_name(fd).c_str(), a.mode & kModeBits) == 0 ? 0 : errno;
+}
+
+}  // namespace weft::files

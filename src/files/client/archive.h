@@ -1,0 +1,41 @@
+// The attributes that --archive copies besides contents, permissions and times: owners (for root),
+// extended attributes, set-user-ID and the like.
+//
+// Any thread.
+#pragma once
+
+#include <string>
+
+#include "files/protocol/data_messages.h"
+#include "files/protocol/file_xattrs.h"
+
+namespace weft::files {
+
+// A file's, as it is at the source.
+struct Details {
+  Attributes attributes{};
+  Xattrs xattrs{};
+};
+
+inline constexpr std::uint32_t kModeBits = 07777;
+
+// Attributes to set, and names to remove, so that `now` becomes `wanted`. Without `all` only those
+// that users may set.
+struct XattrChanges {
+  Xattrs set{};
+  std::vector<std::string> remove{};
+  [[nodiscard]] bool empty() const { return set.empty() && remove.empty(); }
+};
+[[nodiscard]] XattrChanges changes_between(const Xattrs& now, const Xattrs& wanted, bool all);
+
+// Whether this process sets owners and privileged attributes, as rsync's does: it is root's.
+[[nodiscard]] bool is_privileged();
+
+// Whether an open file, or what a path descriptor names, differs in what set_details() sets.
+// An errno.
+[[nodiscard]] int differs(int fd, const Details& wanted, bool& out);
+// Owner first, which takes others away, then extended attributes, then the mode. Not the time.
+// An errno.
+[[nodiscard]] int set_details(int fd, const Details& wanted);
+
+}  // namespace weft::files

@@ -1,0 +1,200 @@
+// Copies to a server with --archive: owners, extended attributes, further names, times of folders.
+#include <fcntl.h>
+#include <sys/stat.h>
+
+#include <thread>
+
+#include "files/client/blocks.h"
+#include "files/client/local.h"
+#include "files/client/push.h"
+#include "files/protocol/file_attributes.h"
+#include "files/protocol/path_name.h"
+
+namespace weft::files {
+namespace {
+
+constexpr std::uint32_t kXattrPageBytes = 64U << 10U;
+
+}  // namespace
+
+Outcome<Details> Push::details_here(int fd, const std::string& name) {
+  Details out;
+  int error = 0;
+  out.attributes = attributes_of(fd, &error);
+  if (error == 0) error = get_xattrs(fd, kXattrPageBytes, out.xattrs);
+  if (error == E2BIG) return failed(E2BIG, name, "its extended attributes take more than 64 KiB");
+  if (error != 0) return failed(error, name);
+  return out;
+}
+
+// `handle` 0: of what `to` names.
+Outcome<Details> Push::details_there(std::uint64_t handle, const std::string& to) {
+  XattrsRequest request;
+  request.handle = handle;
+  if (handle == 0) request.path = named(to);
+  for (int tries = 0;; ++tries) {
+    // Registered anew with each connection.
+    request.memory = {address_of(memory_.data()), memory_.rkey(), kXattrPageBytes};
+    const auto reply = handle == 0 ? ask(request) : client_->call(request, to);
+    if (!reply && reply.error().error == EAGAIN && tries < kSettleTries) {
+      std::this_thread::sleep_for(kSettlePause);  // the server is short of memory just now
+      continue;
+    }
+    if (!reply) return tl::unexpected(reply.error());
+    if (reply->bytes > kXattrPageBytes) return failed(EPROTO, to);
+    const std::vector<std::uint8_t> page(memory_.data(), memory_.data() + reply->bytes);
+    auto xattrs = decode_xattrs(page);
+    if (!xattrs) return failed(EPROTO, to, "the server's list of extended attributes is broken");
+    return Details{reply->state.attributes, std::move(*xattrs)};
+  }
+}
+
+bool Push::sets_all() const { return client_->takes_owners() && is_privileged(); }
+
+// Owner first, which takes others away, then extended attributes. The mode comes later.
+Outcome<void> Push::send_details(std::uint64_t handle, const std::string& to, const Details& wanted,
+                                 const Details& now) {
+  const auto send = [&](const auto& request) -> Outcome<void> {
+    const auto reply = handle == 0 ? ask(request) : client_->call(request, to);
+    if (reply) return {};
+    Failed why = reply.error();
+    if (why.error == ENAMETOOLONG) {
+      why = {E2BIG, to, "an extended attribute of it is too long for a message (some 4000 octets)"};
+    }
+    return tl::unexpected(why);
+  };
+  const PathName path = handle == 0 ? named(to) : PathName();
+  const Attributes& a = wanted.attributes;
+  const bool same_owner = now.attributes.uid == a.uid && now.attributes.gid == a.gid;
+  if (client_->takes_owners() && !same_owner) {
+    if (auto ok = send(OwnRequest{handle, a.uid, a.gid, path}); !ok) return ok;
+  }
+  const XattrChanges changes = changes_between(now.xattrs, wanted.xattrs, sets_all());
+  for (const auto& [name, value] : changes.set) {
+    if (auto ok = send(SetXattrRequest{handle, 0, name, value, path}); !ok) return ok;
+  }
+  for (const std::string& name : changes.remove) {
+    if (auto ok = send(SetXattrRequest{handle, 1, name, {}, path}); !ok) return ok;
+  }
+  return {};
+}
+
+// For a draft, before it gets its name. One that an earlier attempt has left may have some.
+Outcome<void> Push::carry_details(const DraftReply& made, const Details& wanted,
+                                  const std::string& to) {
+  const auto now = details_there(made.handle, to);
+  return now ? send_details(made.handle, to, wanted, *now) : tl::unexpected(now.error());
+}
+
+// For a file that has the right contents. Returns whether it was changed.
+Outcome<bool> Push::update_details(const Details& wanted, const std::string& to, bool with_time) {
+  const auto now = details_there(0, to);
+  if (!now) return tl::unexpected(now.error());
+  const Attributes& a = wanted.attributes;
+  const Attributes& b = now->attributes;
+  const std::uint32_t bits = client_->takes_owners() ? kModeBits : 0777U;
+  SetRequest set;
+  set.path = named(to);
+  const bool other_owner = client_->takes_owners() && (a.uid != b.uid || a.gid != b.gid);
+  // A change of the owner takes bits of the mode away.
+  if (!S_ISLNK(a.mode) && (((a.mode ^ b.mode) & bits) != 0 || other_owner)) set.what |= kSetMode;
+  if (with_time && a.mtime_ns != b.mtime_ns) set.what |= kSetTime;
+  set.mode = a.mode & bits;
+  set.mtime_ns = a.mtime_ns;
+  const bool differs = set.what != 0 || other_owner ||
+                       !changes_between(now->xattrs, wanted.xattrs, sets_all()).empty();
+  if (!differs || options_.dry_run) return differs;
+  if (auto ok = send_details(0, to, wanted, *now); !ok) return tl::unexpected(ok.error());
+  // ... and extended attributes of a file without write permission are set by its owner.
+  if (options_.durable && !S_ISLNK(a.mode)) set.what |= kSetFlush;
+  if (set.what == 0) return true;
+  if (const auto reply = ask(set); !reply) return tl::unexpected(reply.error());
+  return true;
+}
+
+// A file with several names is copied by the first one that is met.
+bool Push::is_further_name(const struct stat& s, const std::string& to) {
+  if (s.st_nlink < 2 || S_ISDIR(s.st_mode)) return false;
+  const auto [at, is_first] = first_names_.try_emplace({s.st_dev, s.st_ino}, to);
+  if (is_first) return false;
+  further_names_.push_back({to, at->second});
+  return true;
+}
+
+Outcome<void> Push::make_names() {
+  for (const auto& [name, first] : further_names_) {
+    const auto made = make_name(first, name);
+    if (!made && !client_->alive()) return tl::unexpected(made.error());
+    if (!made) {
+      report(made.error());
+      continue;
+    }
+    ++totals_.files;
+    tell(*made ? CopyStep::Kind::kName : CopyStep::Kind::kSame, name);
+  }
+  return {};
+}
+
+// Returns whether the name is new.
+Outcome<bool> Push::make_name(const std::string& first, const std::string& name) {
+  if (not_copied_.contains(first)) {
+    return failed(ECANCELED, name, "not linked to " + first + ", which was not copied");
+  }
+  const auto old = ask(StatRequest{named(first)});
+  if (!old && !(options_.dry_run && old.error().error == ENOENT)) {
+    return tl::unexpected(old.error());
+  }
+  const auto now = ask(StatRequest{named(name)});
+  if (!now && now.error().error != ENOENT) return tl::unexpected(now.error());
+  if (old && now && old->attributes.file_id == now->attributes.file_id) return false;
+  if (options_.dry_run) return true;
+  if (options_.durable) unflushed_.note_parent_of(name);
+  if (!now) {
+    const auto reply = ask(LinkRequest{first, named(name)});
+    if (reply) return true;
+    if (reply.error().error != EEXIST) return tl::unexpected(reply.error());
+  }
+  // In one step, by way of another name.
+  const auto unique = unique_part_name();
+  if (!unique) return tl::unexpected(unique.error());
+  const std::size_t slash = name.rfind('/');
+  const std::string between = name.substr(0, slash == std::string::npos ? 0 : slash + 1) + *unique;
+  const auto linked = ask(LinkRequest{first, named(between)});
+  if (!linked && linked.error().error != EEXIST) return tl::unexpected(linked.error());
+  const auto moved = ask(RenameRequest{0, between, named(name)});
+  if (moved) return true;
+  if (client_->alive()) static_cast<void>(ask(RemoveRequest{0, named(between)}));
+  return tl::unexpected(moved.error());
+}
+
+// The inner ones first, as in Fetch::finish_folders().
+Outcome<void> Push::finish_folders() {
+  for (auto at = finished_.rbegin(); at != finished_.rend(); ++at) {
+    const auto& [below, to] = *at;
+    const os::Fd folder(open_folder_below(source_.get(), below));
+    if (!folder) {
+      report({errno, here(below)});
+      continue;
+    }
+    const auto details = details_here(folder.get(), here(below));
+    // A slash behind it: the tree that the user names may be a link.
+    const auto done = details ? update_details(*details, to.empty() ? to : to + "/", true)
+                              : tl::unexpected(details.error());
+    if (!done && !client_->alive()) return tl::unexpected(done.error());
+    if (!done) report(done.error());
+  }
+  finished_.clear();
+  return {};
+}
+
+// Owner and time of a symbolic link, which has nothing else.
+Outcome<void> Push::finish_link(int folder, const char* name, const std::string& to) {
+  const os::Fd link(openat(folder, name, O_PATH | O_NOFOLLOW | O_CLOEXEC));
+  if (!link) return failed(errno, to);
+  const auto details = details_here(link.get(), to);
+  if (!details) return tl::unexpected(details.error());
+  const auto done = update_details(*details, to, true);
+  return done ? Outcome<void>() : tl::unexpected(done.error());
+}
+
+}  // namespace weft::files
