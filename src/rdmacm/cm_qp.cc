@@ -1,6 +1,7 @@
 // Queue pairs and shared receive queues that belong to an id.
 
 #include <algorithm>
+#include <bit>
 #include <cerrno>
 
 #include "rdmacm/cm.h"
@@ -23,10 +24,16 @@ void destroy_cqs(rdma_cm_id& id) {
 }
 
 // A CQ with a channel of its own; rdma_get_send_comp and its sister rely on the id as its context.
-int create_cq(rdma_cm_id& id, std::uint32_t depth, ibv_comp_channel** channel, ibv_cq** cq) {
+// `requests`: of a queue of the queue pair. It has room for as many as the queue pair is granted,
+// which is a power of two: a program may post until ENOMEM.
+int create_cq(rdma_cm_id& id, std::uint32_t requests, ibv_comp_channel** channel, ibv_cq** cq) {
   *channel = ibv_create_comp_channel(id.verbs);
   if (*channel == nullptr) return errno;
-  *cq = ibv_create_cq(id.verbs, static_cast<int>(std::max(depth, 1U)), &id, *channel, 0);
+  const int asked = static_cast<int>(std::min(std::max(requests, 1U), 1U << 30U));
+  const int granted = static_cast<int>(std::bit_ceil(static_cast<std::uint32_t>(asked)));
+  *cq = ibv_create_cq(id.verbs, granted, &id, *channel, 0);
+  // The device's limit may lie in between.
+  if (*cq == nullptr && granted != asked) *cq = ibv_create_cq(id.verbs, asked, &id, *channel, 0);
   return *cq != nullptr ? 0 : errno;
 }
 

@@ -25,7 +25,8 @@ KNOWN = {
 
 # The same of those that are not found in each run.
 SOMETIMES = {
-    "ucx": {("W11", "ibv_post_send", "the memory of a Send")},
+    "ucx": {("W11", "ibv_post_send", "the memory of a Send"),
+            ("E12", "free", "a request that writes to it")},
     "perftest": {("W11", "ibv_post_send", "the memory of an RDMA Write")},
 }
 
