@@ -59,7 +59,7 @@ ROOMS = [
          "of a message, clocks, waits, pictures. No operating system", ""),
     Room("check", "the rules of `weft run --check`: events in, findings out, no operating system; "
          "and what the drop-in libraries tell them (`observer.h`)", ""),
-    Room("check/module", "the library that the drop-in libraries load for `weft run --check`: "
+    Room("check/module", "the library that the drop-in libraries load for `weft run --check`, "
          "`--faults` and `--timeline`: places in the program, reports, the part of a process in a "
          "sweep, times", "base os faults timeline check"),
     Room("ibverbs", "`libibverbs.so.1`: a thin adapter over the public API", "base os check like shake"),
