@@ -126,7 +126,9 @@ bool SocketAddress::is_any() const {
       return reinterpret_cast<const sockaddr_in*>(&storage_)->sin_addr.s_addr == htonl(INADDR_ANY);
     case AF_INET6: {
       const auto& a = reinterpret_cast<const sockaddr_in6*>(&storage_)->sin6_addr;
-      return IN6_IS_ADDR_UNSPECIFIED(&a);
+      // ... or IPv4's, mapped.
+      return IN6_IS_ADDR_UNSPECIFIED(&a) ||
+             (IN6_IS_ADDR_V4MAPPED(&a) && std::memcmp(&a.s6_addr[12], "\0\0\0\0", 4) == 0);
     }
     default: return false;
   }

@@ -175,7 +175,11 @@ void ConnectionImpl::on_connected(Lock& lock, SocketAddress reached) {
     return;
   }
   local_ = local;
-  // Its lane sets keepalive probes, if it lasts.
+  // Its lane sets keepalive probes, if it lasts. Nothing else ends a wait for a Reply without
+  // limit.
+  if (device_->config().reply_timeout.count() == 0) {
+    io::keep_alive(socket_.get(), device_->config().keepalive);
+  }
   info_.congestion =
       io::tune_accepted(socket_.get(), device_->config(), io::is_loopback_path(local_, peer_));
   socket_.start_trace(device_->tracer(), local_, peer_, session_.is_initiator());

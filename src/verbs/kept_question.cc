@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "os/clock.h"
+#include "os/guarded.h"
 
 namespace weft::verbs {
 
@@ -31,7 +32,7 @@ void KeptQuestion::keep(PortQuestion question, const SocketAddress& local,
   std::optional<Kept> over = Kept{std::move(question), local, peer, os::now() + kKept};
   {
     const os::MutexLock lock(mutex_);
-    if (!timer_set_) timer_set_ = engine_->schedule(over->until, self_) != 0;
+    if (!timer_set_) timer_set_ = schedule(over->until);
     if (timer_set_) kept_.swap(over);  // else nobody would close it
   }
   let_go(std::move(over));
@@ -56,6 +57,13 @@ std::optional<PortQuestion> KeptQuestion::take(const SocketAddress& local,
   return std::move(kept->question);
 }
 
+// Without memory there is no timer, and the engine has to forget the socket all the same.
+bool KeptQuestion::schedule(Instant until) {
+  const auto timer =
+      os::guarded([&]() -> Result<io::TimerId> { return engine_->schedule(until, self_); });
+  return timer && *timer != 0;
+}
+
 void KeptQuestion::let_go(std::optional<Kept> kept) {
   if (kept) engine_->forget(kept->question.fd());
 }
@@ -78,7 +86,7 @@ void KeptQuestion::on_timer(io::TimerId /*id*/) {
     if (kept_ && kept_->until <= os::now()) {
       over = std::exchange(kept_, std::nullopt);
     } else if (kept_) {
-      timer_set_ = engine_->schedule(kept_->until, self_) != 0;
+      timer_set_ = schedule(kept_->until);
       if (!timer_set_) over = std::exchange(kept_, std::nullopt);
     }
   }

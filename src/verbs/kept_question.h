@@ -45,6 +45,7 @@ class KeptQuestion final : public io::Handler {
     Instant until;
   };
   void let_go(std::optional<Kept> kept);
+  [[nodiscard]] bool schedule(Instant until);
 
   io::Engine* engine_ = nullptr;
   std::weak_ptr<io::Handler> self_;

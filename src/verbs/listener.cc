@@ -160,9 +160,15 @@ void ListenerImpl::on_io(std::uint32_t /*events*/) {
   if (self == nullptr) return;
   for (int i = 0; i < kAcceptsPerRound; ++i) {
     if (!accept_one()) return;
-    // One that came alone needs no call to find that: others are reported.
-    if (i == 0 && device_->half_open().size() <= 1) return;
+    // One that came alone needs no call to find that: others are reported. But a descriptor that
+    // was given up for the next one is free only now.
+    if (i == 0 && device_->half_open().size() <= 1 && !gave_way()) return;
   }
+}
+
+bool ListenerImpl::gave_way() const {
+  const os::MutexLock lock(mutex_);
+  return gave_way_;
 }
 
 // False: no more for now.

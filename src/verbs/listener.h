@@ -71,6 +71,7 @@ class ListenerImpl final : public ListenerHost,
   [[nodiscard]] Result<os::Fd> choose_service(const SocketAddress& local, bool v6_only)
       WEFT_REQUIRES(mutex_);
   [[nodiscard]] bool accept_one();
+  [[nodiscard]] bool gave_way() const;
   [[nodiscard]] Look look() WEFT_REQUIRES(mutex_);
   [[nodiscard]] Look no_socket(Error why) WEFT_REQUIRES(mutex_);
   [[nodiscard]] Look out_of_descriptors() WEFT_REQUIRES(mutex_);

@@ -61,6 +61,11 @@ TEST(SocketAddress, KnowsLoopback) {
   EXPECT_FALSE(good("0.0.0.0").is_loopback());
 }
 
+TEST(SocketAddress, IsAnyAlsoAsIPv4Mapped) {
+  EXPECT_TRUE(good("[::ffff:0.0.0.0]").is_any());
+  EXPECT_FALSE(good("[::ffff:0.0.0.1]").is_any());
+}
+
 TEST(SocketAddress, DefaultHasNoFamily) {
   const SocketAddress nothing;
   EXPECT_EQ(nothing.family(), AF_UNSPEC);

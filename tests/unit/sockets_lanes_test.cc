@@ -142,6 +142,7 @@ TEST_F(Lanes, NumberThatAForkSharesHasALaneWhenTheOthersHaveClosedIt) {
 TEST_F(Lanes, NumberThatSomebodyUnknownMayHaveHasNoLane) {
   Number& mine = *numbers::find(a_);
   ASSERT_TRUE(holders::share(mine));
+  ASSERT_TRUE(holders::share(mine));
   Number of_a_child{};
   of_a_child.holders = mine.holders.load();
   holders::add_unknown(of_a_child);  // it makes a copy, or passes it on
@@ -150,6 +151,58 @@ TEST_F(Lanes, NumberThatSomebodyUnknownMayHaveHasNoLane) {
   of_a_child.running = 1;  // a call under way keeps the socket when its number closes
   holders::drop(of_a_child);
   EXPECT_FALSE(holders::sole(mine));
+}
+
+TEST_F(Lanes, CountsOfUnknownHoldersAreFreeWhenTheKnownOnesHaveGone) {
+  for (int i = 0; i < 10'000; ++i) {
+    Number mine{};
+    ASSERT_TRUE(holders::share(mine)) << i;
+    Number of_a_child{};
+    of_a_child.holders = mine.holders.load();
+    holders::add_unknown(of_a_child);
+    holders::drop(mine);
+  }
+}
+
+TEST_F(Lanes, NumberThatWasBeingClosedDuringAForkIsUnknownToTheChild) {
+  Number& mine = *numbers::find(a_);
+  ASSERT_TRUE(holders::share(mine));
+  Number of_another{};
+  of_another.holders = mine.holders.load();
+  mine.calls = kKernels;  // by a thread of the parent, which has not come to the count yet
+  numbers::in_child();
+  holders::in_child();
+  EXPECT_FALSE(holders::counted(mine));
+  EXPECT_FALSE(holders::sole(of_another));
+  numbers::note_fresh(a_, numbers::forks());
+  EXPECT_FALSE(holders::counted(mine));
+}
+
+TEST_F(Lanes, CallThatASignalHandlerForksInGoesOnInTheChild) {
+  Number& mine = *numbers::find(a_);
+  ASSERT_TRUE(holders::share(mine));
+  {
+    const Use use(mine, Call::kReceives);
+    numbers::in_child();
+    holders::in_child();
+    EXPECT_EQ(mine.calls.load(), kKernels);
+  }
+  EXPECT_EQ(mine.running.load(), 0U);
+}
+
+TEST_F(Lanes, LockThatAThreadOfTheParentHadIsFreeInAChild) {
+  numbers::find(a_)->watch_lock.lock();
+  numbers::in_child();
+  numbers::note_instance(1'000'000);  // takes it
+}
+
+TEST_F(Lanes, CopyToANumberThatFailsClosesNothing) {
+  Number& mine = *numbers::find(a_);
+  ASSERT_TRUE(holders::share(mine));
+  Number of_a_child{};
+  of_a_child.holders = mine.holders.load();
+  leave_to_copy(a_);  // as dup3 with flags that it does not know
+  EXPECT_FALSE(holders::sole(of_a_child));
 }
 
 TEST_F(Lanes, LaneIsGivenUpWhereAForkHasSharedItsNumberMeanwhile) {

@@ -48,7 +48,8 @@ int copied(int from, int made) {
 
 // Before `from` is copied to the number `to`, which is closed by that.
 void before_copy(int from, int to) {
-  if (from != to && real().fcntl(from, F_GETFD) != -1) leave_to_close(to);
+  if (from == to || real().fcntl(from, F_GETFD) == -1) return;
+  leave_to_copy(to);
 }
 
 }  // namespace

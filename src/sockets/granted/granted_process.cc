@@ -51,12 +51,21 @@ How if_not_counted(int fd) {
   return left ? How::kStays : How::kGone;
 }
 
-// With no lane to be made meanwhile.
+// With no lane to be made meanwhile. Whoever is not counted here is one holder too many for those
+// that an earlier fork has counted.
 void share_numbers() {
+  bool room = true;
   for (int fd = 0; fd < numbers::end(); ++fd) {
     Number* number = numbers::find(fd);
-    if (number == nullptr || number->calls.load() == kKernels || has_lane(*number)) continue;
-    if (!holders::share(*number)) leave_to_kernel(fd, Why::kShared);
+    if (number == nullptr) continue;
+    if (number->calls.load() == kKernels || has_lane(*number)) {
+      holders::add_unknown(*number);
+    } else if (!room && !holders::counted(*number)) {
+      leave_to_kernel(fd, Why::kShared);
+    } else if (!holders::share(*number)) {
+      room = false;
+      leave_to_kernel(fd, Why::kShared);
+    }
   }
 }
 
@@ -64,13 +73,16 @@ void share_numbers() {
 // threads may make numbers until the fork, and lanes until there is the lock; one that is at it all
 // the time is not waited for.
 void before_fork() {
-  for (int tries = 0; tries < 100; ++tries) {
+  constexpr int kTries = 100;
+  for (int tries = 0;; ++tries) {
     leave_range(0, ~0U, if_with_lane);
     lanes::before_fork();
-    if (!numbers::any_lane()) return share_numbers();
+    if (!numbers::any_lane()) break;
+    if (tries == kTries) break;
     lanes::after_fork();
+    sched_yield();  // to the one that is just leaving a number
   }
-  lanes::before_fork();
+  share_numbers();
 }
 
 // The child has the numbers that were made meanwhile, too.
@@ -78,6 +90,7 @@ void after_fork() {
   numbers::note_fork();
   leave_range(0, ~0U, if_not_counted);
   lanes::after_fork();
+  leave_range(0, ~0U, if_with_lane);
 }
 
 __attribute__((constructor)) void begin() {
@@ -85,11 +98,12 @@ __attribute__((constructor)) void begin() {
   own_memory();
   pthread_atfork(before_fork, after_fork, [] {
     own_memory();
+    numbers::note_fork();  // a call that a signal handler has interrupted goes on here, too
     numbers::in_child();
     holders::in_child();
-    lanes::in_child();
     states::in_child();
     spiller::in_child();
+    lanes::in_child();  // last: signals come again
   });
 }
 

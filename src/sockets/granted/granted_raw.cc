@@ -58,7 +58,7 @@ void note(long number, const long* arguments) {
     case SYS_dup2:
     case SYS_dup3:
       leave_to_kernel(fd, Why::kShared);
-      if (arguments[0] != arguments[1]) leave_to_close(static_cast<int>(arguments[1]));
+      if (arguments[0] != arguments[1]) leave_to_copy(static_cast<int>(arguments[1]));
       return;
     case SYS_splice: leave_to_kernel(static_cast<int>(arguments[2]), Why::kCall); [[fallthrough]];
     case SYS_read:

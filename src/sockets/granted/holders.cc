@@ -51,22 +51,39 @@ bool sole(const Number& number) {
   return count == nullptr || count->load() == 1;
 }
 
+namespace {
+
+// One that had a pointer to the count has it no more. The last one frees it.
+void subtract(HolderCount& count) {
+  const std::uint32_t before = count.fetch_sub(1);
+  assert((before & ~kUnknown) != 0);
+  if (before == (kUnknown | 1U)) count.store(0);
+}
+
+}  // namespace
+
 void drop(Number& number) {
   // A call under way keeps the socket beyond its number. A child of vfork() closes a number of its
   // own, and this is its parent's.
   if (number.running.load() != 0 || borrowing()) return add_unknown(number);
-  HolderCount* count = number.holders.exchange(nullptr);
-  if (count == nullptr) return;
-  [[maybe_unused]] const std::uint32_t before = count->fetch_sub(1);
-  assert(before != 0);
+  if (HolderCount* count = number.holders.exchange(nullptr)) subtract(*count);
 }
 
 void add_unknown(Number& number) {
-  if (HolderCount* count = number.holders.exchange(nullptr)) count->fetch_or(kUnknown);
+  HolderCount* count = number.holders.exchange(nullptr);
+  if (count == nullptr) return;
+  count->fetch_or(kUnknown);
+  subtract(*count);
 }
 
 void forget(Number& number) { number.holders.store(nullptr); }
 
-void in_child() { g_counts = nullptr; }
+void in_child() {
+  g_counts = nullptr;
+  for (int fd = 0; fd < numbers::end(); ++fd) {
+    Number* number = numbers::find(fd);
+    if (number != nullptr && number->calls.load() == kKernels) add_unknown(*number);
+  }
+}
 
 }  // namespace weft::sockets::granted::holders

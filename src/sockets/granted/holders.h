@@ -26,7 +26,8 @@ void drop(Number& number);
 void add_unknown(Number& number);
 // The number was closed already, by nobody knows whom.
 void forget(Number& number);
-// In a child of fork(): the counts of its parent stay, those it makes itself lie elsewhere.
+// In a child of fork(), behind numbers::in_child(): the counts of its parent stay, but those of
+// numbers that are the kernel's; new ones lie elsewhere.
 void in_child();
 
 }  // namespace weft::sockets::granted::holders

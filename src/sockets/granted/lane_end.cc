@@ -129,6 +129,11 @@ void leave_to_close(int fd) {
   leave(fd, How::kCloses, Why::kUnseen);
 }
 
+void leave_to_copy(int fd) {
+  if (Number* number = numbers::find(fd); number != nullptr) holders::add_unknown(*number);
+  leave_to_close(fd);
+}
+
 void forget_closed(int fd) { leave(fd, How::kGone, Why::kUnseen); }
 
 void stop() {

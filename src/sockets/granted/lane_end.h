@@ -15,6 +15,8 @@ namespace weft::sockets::granted {
 void leave_to_kernel(int fd, Why why);
 // The number is about to be closed.
 void leave_to_close(int fd);
+// ... by a copy to it, which may fail, and closes nothing then.
+void leave_to_copy(int fd);
 // The number was closed by a call that was not seen, and is another one's now.
 void forget_closed(int fd);
 enum class How : std::uint8_t {

@@ -16,13 +16,17 @@ namespace weft::sockets::granted {
 namespace {
 
 // On the stack: no memory may be had here.
-constexpr std::size_t kPiece = 16384;
+constexpr std::size_t kPiece = 4096;
 // A large file is faster by the kernel, which does not copy it.
 constexpr std::size_t kMost = 65536;
 
-bool is_regular(int fd) {
+// How many octets a regular file has from `offset` on. None: it is another file, or tells no size.
+std::uint64_t octets_of(int fd, off64_t offset) {
   struct stat about {};
-  return ::fstat(fd, &about) == 0 && S_ISREG(about.st_mode);
+  const bool regular = ::fstat(fd, &about) == 0 && S_ISREG(about.st_mode);
+  return regular && offset >= 0 && about.st_size > offset
+             ? static_cast<std::uint64_t>(about.st_size - offset)
+             : 0;
 }
 
 }  // namespace
@@ -30,10 +34,13 @@ bool is_regular(int fd) {
 ssize_t transmit_file(Lane& lane, int out, int in, off64_t* offset, std::size_t count,
                       AsAsked as_asked) {
   // Without an offset of its own the call moves the file's position, which others may share.
-  if (offset == nullptr || count == 0 || count > kMost || !may_send_by_ring(lane, out) ||
-      !is_regular(in)) {
-    return transmit(lane, out, nullptr, 0, 0, as_asked);
-  }
+  const bool few = offset != nullptr && count != 0 && count <= kMost;
+  // The last piece has to be known as such: TCP holds what more is to come behind.
+  if (few && may_send_by_ring(lane, out))
+    count = std::min(count, octets_of(in, *offset));
+  else
+    count = 0;
+  if (count == 0) return transmit(lane, out, nullptr, 0, 0, as_asked);
   std::array<std::uint8_t, kPiece> piece;
   std::size_t done = 0;
   while (done < count) {

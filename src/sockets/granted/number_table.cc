@@ -1,6 +1,7 @@
 #include "sockets/granted/number_table.h"
 
 #include <cstdlib>
+#include <new>
 
 #include "sockets/fd_table.h"
 
@@ -40,6 +41,7 @@ void note_fresh(int fd, std::uint32_t forks) {
     number->watch = {};
     number->asks = false;
   }
+  number->holders.store(nullptr);
   number->calls.store(1);
   // Before its look at the numbers the thread that forks counts this.
   if (g_forks.load() != forks) number->calls.store(kKernels);
@@ -69,10 +71,20 @@ void in_child() {
   for (int i = 0; i < end(); ++i) {
     Number* number = find(i);
     if (number == nullptr) continue;
-    const bool counted = number->holders.load() != nullptr;
-    number->calls = counted && number->calls.load() != kKernels ? 1 : kKernels;
+    if (number->watch_lock.try_lock()) {
+      number->watch_lock.unlock();
+    } else {
+      // A thread of the parent has it, while it writes.
+      new (&number->watch_lock) os::SpinLock();
+      const os::SpinGuard guard(number->watch_lock);
+      number->watch.lost = true;
+    }
     number->lane = nullptr;
-    number->running = 0;
+    // A call under way is another thread's, or one that a signal handler has interrupted: then it
+    // goes on here.
+    const bool quiet = number->running.load() == 0;
+    const bool counted = number->calls.load() != kKernels && number->holders.load() != nullptr;
+    number->calls = quiet && counted ? 1 : kKernels;
   }
 }
 
