@@ -80,6 +80,7 @@ bool StreamTx::run_local(SendWqe& wqe) {
     return false;
   }
   wqe.end_offset = writer_.offset();
+  if (s.params_.steps) tell_request(Step::What::kBuilt);
   s.acks_.number_local(wqe);
   ++work_.next;
   return true;

@@ -90,6 +90,7 @@ class Endpoint final : public proto::StreamHost {
   int first_fpdus = 0;
   std::function<bool(const proto::PathMessage&)> on_path_message;
   std::vector<Stag> invalidated_by_peer;
+  std::vector<Step> steps;
 
   // --- knobs ---
 
@@ -114,6 +115,7 @@ class Endpoint final : public proto::StreamHost {
   std::uint64_t execute_atomic(std::uint8_t* target, const AtomicRequest& request) override;
   proto::TxBatch* acquire_batch() override;
   void release_batch(proto::TxBatch* batch) override;
+  void step(const Step& what) override { steps.push_back(what); }
   void raise(AsyncEventType event) override { events.push_back(event); }
   void log_violation(proto::Violation violation, TerminateCode code, bool by_peer) override;
   void first_fpdu() override { ++first_fpdus; }

@@ -110,6 +110,7 @@ void SimPair::start_stream(int i) {
   p.hold_completions = config_.hold_completions;
   p.acks = config_.acks;
   p.unreliable = config_.unreliable;
+  p.steps = config_.steps;
   p.both_ready = is_wired();
   p.check_markers = config_.check_markers;
   if (config_.changes_path) p.path = PathMode::kAuto;

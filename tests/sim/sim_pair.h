@@ -36,6 +36,7 @@ struct SimConfig {
   bool unreliable = false;    // likewise
   bool late_reads = false;    // the transport reads memory some time after it took it
   bool changes_path = false;  // each side moves its stream to another path and back, now and then
+  bool steps = false;         // each side is told of the steps of requests and messages
   bool prepares = false;      // the transport has batches prepared while it is full
   bool in_place = false;      // small FPDUs are laid and read in memory of the transport
   bool check_markers = true;
