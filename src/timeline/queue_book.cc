@@ -71,7 +71,7 @@ void QueueBook::begin_again(std::uint32_t number, Request& request) {
 void QueueBook::sent(std::uint64_t offset, std::uint64_t now) {
   for (Request* request = find(unsent_); request != nullptr; request = find(++unsent_)) {
     const bool done = request->at[index_of(At::kCompleted)] != kNever;
-    if (done) continue;
+    if (done || request->has_no_octets()) continue;
     if (!request->begun || request->begin >= offset) return;
     note(request->at[index_of(At::kFirstOut)], now);
     if (!request->built || request->end > offset) return;
@@ -132,17 +132,32 @@ void QueueBook::placed(const Step& step, std::uint64_t now, Records& out) {
 }
 
 void QueueBook::polled(const Polled& completion, std::uint64_t now, Records& out) {
-  const bool good = completion.status == 0;
-  if (!(good && completion.receive) && poll_request(completion, now, out)) return;
-  if (!good || completion.receive) poll_receive(completion, now, out);
+  if (is_receive(completion)) return poll_receive(completion, now, out);
+  if (!poll_request(completion, now, out) && completion.status != 0)
+    poll_receive(completion, now, out);
+}
+
+// One with an error does not say what it is of, and programs use numbers twice. Both may share a
+// queue: what completed first is polled first.
+bool QueueBook::is_receive(const Polled& completion) const {
+  if (completion.status == 0) return completion.receive;
+  if (received_.empty() || received_.front().wr_id != completion.wr_id) return false;
+  const auto request = request_of(completion);
+  return request == requests_.end() ||
+         received_.front().at[index_of(At::kReceived)] < request->at[index_of(At::kCompleted)];
 }
 
 // Completions of a queue come in its order. One with an error may be of an unsignaled request.
-bool QueueBook::poll_request(const Polled& completion, std::uint64_t now, Records& out) {
-  const auto done = std::ranges::find_if(requests_, [&](const Request& request) {
+std::deque<QueueBook::Request>::const_iterator QueueBook::request_of(
+    const Polled& completion) const {
+  return std::ranges::find_if(requests_, [&](const Request& request) {
     return request.post.wr_id == completion.wr_id &&
            (request.post.signaled || completion.status != 0);
   });
+}
+
+bool QueueBook::poll_request(const Polled& completion, std::uint64_t now, Records& out) {
+  const auto done = requests_.begin() + (request_of(completion) - requests_.cbegin());
   if (done == requests_.end()) return false;
   done->at[index_of(At::kPolled)] = now;
   for (auto one = requests_.begin(); one != done; ++one) write(*one, 0, out);
@@ -153,12 +168,10 @@ bool QueueBook::poll_request(const Polled& completion, std::uint64_t now, Record
   return true;
 }
 
-// A receive that no message took has no record.
 void QueueBook::poll_receive(const Polled& completion, std::uint64_t now, Records& out) {
   if (received_.empty() || received_.front().wr_id != completion.wr_id) return;
   Message message = received_.front();
   received_.pop_front();
-  if (message.time(At::kArrived) == kNever) return;
   message.time(At::kPolled) = now;
   write(Kind::kReceive, message, completion.status, out);
 }
@@ -178,7 +191,7 @@ void QueueBook::write(const Request& request, std::uint8_t status, Records& out)
                 .op = request.post.op,
                 .status = status,
                 .connection = request.connection != 0 ? request.connection : connection_,
-                .end_offset = request.built ? request.end : 0,
+                .end_offset = request.built && !request.has_no_octets() ? request.end : 0,
                 .length = request.post.length,
                 .qp = qp_,
                 .wr_id = request.post.wr_id};
@@ -186,7 +199,9 @@ void QueueBook::write(const Request& request, std::uint8_t status, Records& out)
   out.push_back(record);
 }
 
+// A receive that no message took has no record.
 void QueueBook::write(Kind kind, const Message& message, std::uint8_t status, Records& out) const {
+  if (message.at[index_of(At::kArrived)] == kNever) return;
   Record record{.kind = kind,
                 .op = message.op,
                 .status = status,
@@ -196,7 +211,7 @@ void QueueBook::write(Kind kind, const Message& message, std::uint8_t status, Re
                 .qp = qp_,
                 .wr_id = message.wr_id};
   record.set_times(kNever, message.at);
-  if (record.start != kNever) out.push_back(record);
+  out.push_back(record);
 }
 
 }  // namespace weft::timeline

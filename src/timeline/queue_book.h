@@ -41,6 +41,8 @@ class QueueBook {
   void receive_taken(std::uint64_t posted, std::uint64_t now);
   // A message waits for its receive from now on.
   void receive_is_late(std::uint64_t now);
+  // It got none, and is dropped.
+  void message_is_lost() { message_ = {}; }
 
   struct Polled {
     std::uint64_t wr_id = 0;
@@ -61,6 +63,8 @@ class QueueBook {
     std::uint64_t begin = 0, end = 0;
     std::uint64_t posted = 0;
     std::array<std::uint64_t, kTimes> at = {kNever, kNever, kNever, kNever, kNever, kNever};
+    // A bind or a local invalidation.
+    [[nodiscard]] bool has_no_octets() const { return built && end == begin; }
   };
   struct Message {
     Op op = Op::kUnknown;
@@ -77,6 +81,8 @@ class QueueBook {
   void begin_again(std::uint32_t number, Request& request);
   void sent(std::uint64_t offset, std::uint64_t now);
   void placed(const Step& step, std::uint64_t now, Records& out);
+  [[nodiscard]] bool is_receive(const Polled& completion) const;
+  [[nodiscard]] std::deque<Request>::const_iterator request_of(const Polled& completion) const;
   [[nodiscard]] bool poll_request(const Polled& completion, std::uint64_t now, Records& out);
   void poll_receive(const Polled& completion, std::uint64_t now, Records& out);
   void write(const Request& request, std::uint8_t status, Records& out) const;

@@ -80,14 +80,24 @@ struct Record {
     const std::uint32_t delta = deltas[static_cast<std::size_t>(what)];
     return delta == kAbsent ? kNever : start + (std::uint64_t{delta} << shift);
   }
-  // `start` becomes the first of the times and of `first`. At least one is known.
-  void set_times(std::uint64_t first, const std::array<std::uint64_t, kTimes>& times) {
-    start = std::min(first, *std::ranges::min_element(times));
-    std::uint64_t longest = 0;
+  // `start` becomes the first of the times and of `first` (kNever: this is of a message). At least
+  // one is known. A receive may have been posted long before its message came: then it counts as
+  // posted as long before as leaves the other times exact.
+  void set_times(std::uint64_t first, std::array<std::uint64_t, kTimes> times) {
+    constexpr std::uint64_t kMost = (std::uint64_t{1} << 31U) - 1;
+    std::uint64_t& receive = times[static_cast<std::size_t>(At::kReceivePosted)];
+    const bool is_message = first == kNever;
+    start = std::min(first, *std::min_element(times.begin() + (is_message ? 1 : 0), times.end()));
+    if (start == kNever) start = receive;
+    std::uint64_t last = start;
     for (const std::uint64_t time : times)
-      if (time != kNever) longest = std::max(longest, time - start);
-    const auto bits = static_cast<int>(std::bit_width(longest));
+      if (time != kNever) last = std::max(last, time);
+    const auto bits = static_cast<int>(std::bit_width(last - start));
     shift = static_cast<std::uint8_t>(bits > 31 ? bits - 31 : 0);
+    if (is_message && receive < start) {
+      receive = std::max(receive, last - std::min(last, kMost << shift));
+      start = std::min(start, receive);
+    }
     for (std::size_t i = 0; i < kTimes; ++i) {
       deltas[i] =
           times[i] == kNever ? kAbsent : static_cast<std::uint32_t>((times[i] - start) >> shift);
@@ -119,7 +129,7 @@ static_assert(sizeof(Record) == 64 && sizeof(Call) == 64 && sizeof(Connection) =
 
 struct FileHeader {
   static constexpr std::array<char, 8> kMagic{'W', 'E', 'F', 'T', 'T', 'I', 'M', 'E'};
-  static constexpr std::uint32_t kVersion = 1;
+  static constexpr std::uint32_t kVersion = 2;
 
   std::array<char, 8> magic = kMagic;
   std::uint32_t version = kVersion;
@@ -132,6 +142,9 @@ struct FileHeader {
   std::uint64_t capacity = 0;
   std::uint64_t began = 0;       // CLOCK_MONOTONIC
   std::uint64_t began_real = 0;  // CLOCK_REALTIME at the same moment
+  // CLOCK_MONOTONIC. Processes of two containers may have the same number, and so has a program
+  // that a process starts in place of itself.
+  std::uint64_t process_began = 0;
   // Texts end with a null.
   std::array<char, 40> boot_id{};  // two files with the same one have one clock
   std::array<char, 64> host{};

@@ -17,7 +17,7 @@ std::string text_of(const std::array<char, kSize>& from) {
   return {from.begin(), std::ranges::find(from, '\0')};
 }
 
-// A process may have started another program meanwhile.
+// A process may have started another program meanwhile, or the same one once more.
 std::size_t process_of(Story& story, const FileHeader& header) {
   Process made{header.process,
                text_of(header.rank),
@@ -26,11 +26,13 @@ std::size_t process_of(Story& story, const FileHeader& header) {
                text_of(header.boot_id),
                header.began,
                header.began_real,
+               header.process_began,
+               0,
                0,
                {}};
   const auto same = [&](const Process& one) {
     return one.id == made.id && one.host == made.host && one.boot_id == made.boot_id &&
-           one.program == made.program && one.rank == made.rank;
+           one.process_began == made.process_began;
   };
   const auto found = std::ranges::find_if(story.processes, same);
   const auto at = static_cast<std::size_t>(found - story.processes.begin());
@@ -64,7 +66,8 @@ using End = std::pair<std::array<std::uint8_t, 16>, std::uint16_t>;
 End local_of(const Connection& c) { return {c.local, c.local_port}; }
 End peer_of(const Connection& c) { return {c.peer, c.peer_port}; }
 
-// Ports are used again: the n-th connection between two ends is the n-th at the other.
+// Ports are used again: the n-th connection between two ends is the n-th at the other; from the
+// last one where the first ones had no room.
 void match_connections(Story& story) {
   std::map<std::pair<End, End>, std::vector<std::size_t>> by_ends;
   for (std::size_t i = 0; i < story.connections.size(); ++i) {
@@ -78,8 +81,15 @@ void match_connections(Story& story) {
   for (const auto& [ends, list] : by_ends) {
     const auto other = by_ends.find({ends.second, ends.first});
     if (other == by_ends.end() || ends.first == ends.second) continue;
-    for (std::size_t i = 0; i < std::min(list.size(), other->second.size()); ++i)
-      story.connections[list[i]].peer = other->second[i];
+    const std::vector<std::size_t>& peers = other->second;
+    const std::size_t both = std::min(list.size(), peers.size());
+    const std::vector<std::size_t>& shorter = list.size() < peers.size() ? list : peers;
+    const bool lacks_first =
+        story.processes[story.connections[shorter.front()].process].dropped != 0;
+    for (std::size_t i = 0; i < both; ++i) {
+      story.connections[list[lacks_first ? list.size() - both + i : i]].peer =
+          peers[lacks_first ? peers.size() - both + i : i];
+    }
   }
 }
 
@@ -105,6 +115,12 @@ std::string Process::name() const {
   return "process " + std::to_string(id) + (host.empty() ? "" : " on " + host);
 }
 
+bool is_unfinished(std::span<const std::uint8_t> file) {
+  const auto magic = file.first(std::min(file.size(), FileHeader::kMagic.size()));
+  return file.size() < kHeaderBytes ||
+         std::ranges::all_of(magic, [](auto one) { return one == 0; });
+}
+
 std::optional<std::string> add_file(Story& story, std::span<const std::uint8_t> file) {
   FileHeader header;
   if (file.size() < kHeaderBytes) return "it is too short";
@@ -117,7 +133,10 @@ std::optional<std::string> add_file(Story& story, std::span<const std::uint8_t> 
   const std::uint64_t kept = std::min(header.written, capacity);
   const std::size_t process = process_of(story, header);
   Process& owner = story.processes[process];
-  owner.dropped += header.written - kept;
+  if (header.written > kept) {
+    owner.capacity = owner.dropped != 0 ? std::min(owner.capacity, capacity) : capacity;
+    owner.dropped += header.written - kept;
+  }
   owner.threads.push_back(header.thread);
   for (std::uint64_t i = 0; i < kept; ++i) {
     Octets64 octets;
@@ -146,10 +165,14 @@ void match(Story& story) {
       story.items[found->second].mate = i;
     }
   }
-  // Messages of Weft's own: how a connection begins.
+  // Messages of Weft's own: how a connection begins, and the ring. Of Reads and atomics no length
+  // is known.
   for (Item& item : story.items) {
-    if (item.record.kind == Kind::kMessage && item.record.length == 0 && item.mate == kNobody)
+    const Record& record = item.record;
+    if (record.kind == Kind::kMessage && record.op == Op::kWrite && record.length == 0 &&
+        item.mate == kNobody) {
       item.record.kind = Kind::kNone;
+    }
   }
 }
 

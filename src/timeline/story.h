@@ -20,7 +20,9 @@ struct Process {
   std::string rank, host, program;
   std::string boot_id;  // processes with the same one have one clock
   std::uint64_t began = 0, began_real = 0;
-  std::uint64_t dropped = 0;  // records that had no room
+  std::uint64_t process_began = 0;  // by its own clock
+  std::uint64_t dropped = 0;        // records that had no room
+  std::uint64_t capacity = 0;       // of the smallest file that had none for all
   std::vector<std::uint32_t> threads;
 
   // "rank 3", or "process 4711 on h1".
@@ -60,8 +62,11 @@ struct Story {
 // Adds a file. The text says what is wrong with it. One that is cut short counts as far as it goes.
 [[nodiscard]] std::optional<std::string> add_file(Story& story, std::span<const std::uint8_t> file);
 
-// When all files are there: finds the ends that belong together. Messages that no request has sent
-// are of no kind then.
+// A process has begun this file, and was killed or had no room before there was a record.
+[[nodiscard]] bool is_unfinished(std::span<const std::uint8_t> file);
+
+// When all files are there: finds the ends that belong together. Messages of Weft's own are of no
+// kind then.
 void match(Story& story);
 
 }  // namespace weft::timeline

@@ -39,6 +39,31 @@ bool is_registration(const Call& call) {
 
 bool is_sleep(const Call& call) { return std::strcmp(call.name.data(), "ibv_get_cq_event") == 0; }
 
+// A call that explains a wait, by the common clock.
+struct Busy {
+  std::uint64_t from = 0, to = 0;
+  Now now{};
+  std::uint64_t last_to = 0;  // of this one and those before it
+};
+using BusyTimes = std::vector<Busy>;  // of a process, by their beginning
+
+std::vector<BusyTimes> busy_times(const Story& story, const Clocks& clocks) {
+  std::vector<BusyTimes> out(story.processes.size());
+  for (const CallItem& one : story.calls) {
+    const bool registers = is_registration(one.call);
+    if (!registers && !is_sleep(one.call)) continue;
+    const std::uint64_t from = clocks.common(one.process, one.call.start);
+    out[one.process].push_back(
+        {from, from + one.call.duration, registers ? Now::kRegistering : Now::kAsleep});
+  }
+  for (BusyTimes& of : out) {
+    std::ranges::sort(of, {}, &Busy::from);
+    std::uint64_t last = 0;
+    for (Busy& one : of) one.last_to = last = std::max(last, one.to);
+  }
+  return out;
+}
+
 // One end of a connection, by the common clock.
 class EndOfConnection {
  public:
@@ -47,7 +72,8 @@ class EndOfConnection {
     out_.connection = connection;
   }
 
-  Waits waits() {
+  // `calls`: of its process.
+  Waits waits(const BusyTimes& calls) {
     find_depths();
     for (const std::size_t i : self_.items) add(story_.items[i]);
     add_turns();
@@ -56,7 +82,7 @@ class EndOfConnection {
     const std::uint64_t from = first->at;
     const std::uint64_t to = last->at;
     out_.active = to - from;
-    for (const CallItem& one : story_.calls) add_call(one, from, to);
+    add_calls(calls, from, to);
     sweep();
     return out_;
   }
@@ -152,14 +178,13 @@ class EndOfConnection {
     }
   }
 
-  void add_call(const CallItem& one, std::uint64_t from, std::uint64_t to) {
-    if (one.process != self_.process) return;
-    const std::uint64_t begin = clocks_.common(one.process, one.call.start);
-    const std::uint64_t end = begin + one.call.duration;
-    if (begin >= to || end <= from) return;
-    if (is_registration(one.call))
-      during(Now::kRegistering, std::max(begin, from), std::min(end, to));
-    if (is_sleep(one.call)) during(Now::kAsleep, std::max(begin, from), std::min(end, to));
+  // Those before the first that may reach `from`, and behind the last, are not looked at: there may
+  // be many connections, one after the other.
+  void add_calls(const BusyTimes& calls, std::uint64_t from, std::uint64_t to) {
+    for (auto one = std::ranges::upper_bound(calls, from, {}, &Busy::last_to);
+         one != calls.end() && one->from < to; ++one) {
+      during(one->now, std::max(one->from, from), std::min(one->to, to));
+    }
   }
 
   [[nodiscard]] bool is(Now now) const { return counts_[static_cast<std::size_t>(now)] > 0; }
@@ -301,10 +326,12 @@ std::string_view advice_for(Cause cause) {
 }
 
 std::vector<Waits> waits_of(const Story& story, const Clocks& clocks) {
+  const std::vector<BusyTimes> calls = busy_times(story, clocks);
   std::vector<Waits> out;
   for (std::size_t i = 0; i < story.connections.size(); ++i) {
-    if (!story.connections[i].items.empty())
-      out.push_back(EndOfConnection(story, clocks, i).waits());
+    const ConnectionItem& one = story.connections[i];
+    if (!one.items.empty())
+      out.push_back(EndOfConnection(story, clocks, i).waits(calls[one.process]));
   }
   return out;
 }

@@ -29,6 +29,21 @@ TEST(TimelineRecord, KeepsTimesOfNanosecondsAndOfDays) {
   EXPECT_EQ(record.at(At::kReceivePosted), 90U);
 }
 
+TEST(TimelineRecord, AReceiveThatWasPostedLongBeforeBlursNothing) {
+  constexpr std::uint64_t kHour = 3'600ULL * 1'000'000'000;
+  Record record;
+  record.set_times(kNever, {5, kHour, kNever, kHour + 7, kHour + 8, kHour + 1'000'001});
+  EXPECT_EQ(record.at(At::kArrived), kHour);
+  EXPECT_EQ(record.at(At::kPlaced), kHour + 7);
+  EXPECT_EQ(record.at(At::kPolled), kHour + 1'000'001);
+  EXPECT_LT(record.at(At::kReceivePosted), kHour - 2'000'000'000);
+  record.set_times(kNever, {5, kHour, kNever, kHour + 7, kHour + 8, 2 * kHour});
+  EXPECT_EQ(record.at(At::kArrived), kHour);
+  EXPECT_NEAR(static_cast<double>(record.at(At::kPolled)), 2.0 * kHour, 4096);
+  record.set_times(kNever, {5, kNever, kNever, kNever, kNever, kNever});
+  EXPECT_EQ(record.at(At::kReceivePosted), 5U);
+}
+
 class TimelineBook : public ::testing::Test {
  protected:
   TimelineBook() {
@@ -184,6 +199,66 @@ TEST_F(TimelineBook, AWriteIsARecordAtOnceAndAFlushedReceiveNone) {
   step({.what = What::kReceived, .wr_id = 8}, 111);
   book_.polled({8, 5, false}, 120, out_);
   EXPECT_EQ(out_.size(), 1U);
+}
+
+TEST_F(TimelineBook, BehindALocalRequestOctetsAreSeenToLeave) {
+  for (std::uint64_t i = 0; i < 3; ++i) book_.posting({i, Op::kLocalInvalidate, 0, false}, 10);
+  book_.posting(write_of(3), 10);
+  for (std::uint32_t i = 0; i < 3; ++i) begin(i, 0, 0, 20);
+  begin(3, 0, 100, 20);
+  step({.what = What::kSent, .offset = 100}, 30);
+  poll(3, 40);
+  ASSERT_EQ(out_.size(), 4U);
+  EXPECT_EQ(out_[3].at(At::kFirstOut), 30U);
+  EXPECT_EQ(out_[3].at(At::kLastOut), 30U);
+  EXPECT_EQ(out_[0].at(At::kFirstOut), kNever);
+  EXPECT_EQ(out_[0].end_offset, 0U) << "it is no message";
+}
+
+TEST_F(TimelineBook, FlushedReceivesThatNobodyPollsHaveNoRecord) {
+  step({.what = What::kReceived, .wr_id = 8}, 100);
+  step({.what = What::kPlaced, .op = SendOp::kSend, .offset = 60}, 110);
+  step({.what = What::kReceived, .wr_id = 9}, 111);
+  book_.emptied(out_);
+  ASSERT_EQ(out_.size(), 1U);
+  EXPECT_EQ(out_[0].wr_id, 9U);
+}
+
+TEST_F(TimelineBook, AFlushedReceiveIsNoRequestWithItsNumber) {
+  book_.posting(write_of(1), 10);
+  book_.posting(write_of(2), 11);
+  step({.what = What::kReceived, .wr_id = 2}, 20);
+  step({.what = What::kCompleted, .completes = true, .request = 0, .wr_id = 1}, 30);
+  step({.what = What::kCompleted, .completes = true, .request = 1, .wr_id = 2}, 30);
+  poll(2, 40, 5);
+  EXPECT_TRUE(out_.empty());
+  poll(1, 50, 5);
+  poll(2, 60, 5);
+  ASSERT_EQ(out_.size(), 2U);
+  EXPECT_EQ(out_[0].wr_id, 1U);
+  EXPECT_EQ(out_[0].status, 5);
+  EXPECT_EQ(out_[1].at(At::kPolled), 60U);
+  // A request that completed before the receive is polled before it.
+  out_.clear();
+  book_.posting(write_of(3), 70);
+  step({.what = What::kCompleted, .completes = true, .request = 2, .wr_id = 3}, 71);
+  step({.what = What::kReceived, .wr_id = 3}, 72);
+  poll(3, 80, 5);
+  ASSERT_EQ(out_.size(), 1U);
+  EXPECT_EQ(out_[0].kind, Kind::kRequest);
+}
+
+TEST_F(TimelineBook, AMessageThatIsLostIsNotTheNextOne) {
+  book_.receive_is_late(100);
+  book_.message_is_lost();
+  step({.what = What::kArrives}, 500);
+  book_.receive_taken(450, 501);
+  step({.what = What::kPlaced, .op = SendOp::kSend, .offset = 60}, 510);
+  step({.what = What::kReceived, .wr_id = 8}, 511);
+  book_.polled({8, 0, true}, 520, out_);
+  ASSERT_EQ(out_.size(), 1U);
+  EXPECT_EQ(out_[0].at(At::kArrived), 500U);
+  EXPECT_EQ(out_[0].at(At::kLateUntil), kNever);
 }
 
 }  // namespace

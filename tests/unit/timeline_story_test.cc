@@ -73,6 +73,88 @@ TEST(TimelineStory, CountsRecordsThatHadNoRoom) {
   Story story;
   EXPECT_FALSE(add_file(story, file_of(header, std::vector<Octets64>(3), false)));
   EXPECT_EQ(story.processes.front().dropped, 1000U);
+  EXPECT_EQ(story.processes.front().capacity, 3U);
+  // Another thread lost none.
+  EXPECT_FALSE(add_file(story, file_of({}, std::vector<Octets64>(2))));
+  EXPECT_EQ(story.processes.front().capacity, 3U);
+}
+
+TEST(TimelineStory, AFileWithoutHeaderWasBegunOnly) {
+  EXPECT_TRUE(is_unfinished({}));
+  EXPECT_TRUE(is_unfinished(std::vector<std::uint8_t>(100)));
+  EXPECT_TRUE(is_unfinished(std::vector<std::uint8_t>(2 * kHeaderBytes)));
+  EXPECT_FALSE(is_unfinished(std::vector<std::uint8_t>(2 * kHeaderBytes, 'x')));
+  EXPECT_FALSE(is_unfinished(file_of({}, {})));
+}
+
+TEST(TimelineStory, ProcessesOfTwoContainersMayHaveOneNumber) {
+  FileHeader header;
+  header.process = 1;
+  header.process_began = 1000;
+  Story story;
+  EXPECT_FALSE(add_file(story, file_of(header, {})));
+  EXPECT_FALSE(add_file(story, file_of(header, {})));
+  EXPECT_EQ(story.processes.size(), 1U);
+  header.process_began = 1001;
+  EXPECT_FALSE(add_file(story, file_of(header, {})));
+  EXPECT_EQ(story.processes.size(), 2U);
+}
+
+Record message_of(Op op, std::uint32_t length, std::uint64_t end) {
+  Record out{
+      .kind = Kind::kMessage, .op = op, .connection = 1, .end_offset = end, .length = length};
+  out.set_times(kNever, {kNever, 100, kNever, 110, kNever, kNever});
+  return out;
+}
+
+// There is no file of the other end.
+TEST(TimelineStory, ReadsOfThePeerCountWithoutTheirRequests) {
+  Connection connection;
+  connection.number = 1;
+  Story story;
+  EXPECT_FALSE(
+      add_file(story, file_of({}, {std::bit_cast<Octets64>(connection),
+                                   std::bit_cast<Octets64>(message_of(Op::kWrite, 0, 20)),
+                                   std::bit_cast<Octets64>(message_of(Op::kRead, 0, 70)),
+                                   std::bit_cast<Octets64>(message_of(Op::kFetchAdd, 0, 140))})));
+  match(story);
+  ASSERT_EQ(story.items.size(), 3U);
+  EXPECT_EQ(story.items[0].record.kind, Kind::kNone);
+  EXPECT_EQ(story.items[1].record.kind, Kind::kMessage);
+  EXPECT_EQ(story.items[2].record.kind, Kind::kMessage);
+}
+
+// A file of connections keeps the last ones.
+TEST(TimelineStory, TheLastConnectionsAreMatchedWhereTheFirstHadNoRoom) {
+  std::vector<Octets64> here, there;
+  for (std::uint32_t i = 1; i <= 3; ++i) {
+    Connection end;
+    end.number = i;
+    end.start = i;
+    end.local_port = 10;
+    end.peer_port = 20;
+    if (i != 1) here.push_back(std::bit_cast<Octets64>(end));
+    std::swap(end.local_port, end.peer_port);
+    there.push_back(std::bit_cast<Octets64>(end));
+  }
+  FileHeader header;
+  header.process = 1;
+  header.written = 3;
+  header.capacity = 2;
+  Story story;
+  EXPECT_FALSE(add_file(story, file_of(header, here, false)));
+  header = {};
+  header.process = 2;
+  EXPECT_FALSE(add_file(story, file_of(header, there)));
+  match(story);
+  for (const ConnectionItem& one : story.connections) {
+    if (one.process == 1 && one.connection.number == 1) {
+      EXPECT_EQ(one.peer, kNobody);
+    } else {
+      ASSERT_NE(one.peer, kNobody);
+      EXPECT_EQ(story.connections[one.peer].connection.number, one.connection.number);
+    }
+  }
 }
 
 TEST(TimelineStory, OctetsOfAnyKindAreNoCrash) {

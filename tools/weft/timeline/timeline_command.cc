@@ -1,6 +1,7 @@
 // `weft timeline`: reads what `weft run --timeline DIR` has written.
 #include <fcntl.h>
 #include <fmt/format.h>
+#include <sys/stat.h>
 
 #include <algorithm>
 #include <cerrno>
@@ -9,6 +10,7 @@
 #include <fstream>
 #include <memory>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -16,6 +18,7 @@
 #include "timeline/picture.h"
 #include "weft/command.h"
 #include "weft/common/arguments.h"
+#include "weft/common/message.h"
 #include "weft/common/net.h"
 #include "weft/common/read_all.h"
 #include "weft/timeline/timeline_text.h"
@@ -32,8 +35,18 @@ struct TimelineOptions {
   bool json = false;
 };
 
-Outcome<timeline::Story> read_story(const std::string& folder) {
+// A FIFO does not block open(), and is no file of records. Nothing, with errno.
+std::optional<std::string> read_file(const fs::path& path) {
   constexpr std::size_t kMost = 1U << 30U;
+  const UniqueFd fd(open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
+  struct stat about {};
+  if (!fd || fstat(fd.get(), &about) != 0) return std::nullopt;
+  if (S_ISREG(about.st_mode)) return read_all(fd.get(), kMost);
+  errno = EINVAL;
+  return std::nullopt;
+}
+
+Outcome<timeline::Story> read_story(const std::string& folder) {
   std::error_code error;
   std::vector<fs::path> files;
   for (fs::directory_iterator entry(folder, error), end; !error && entry != end;
@@ -44,11 +57,14 @@ Outcome<timeline::Story> read_story(const std::string& folder) {
   std::ranges::sort(files);
   timeline::Story story;
   for (const fs::path& path : files) {
-    const UniqueFd fd(open(path.c_str(), O_RDONLY | O_CLOEXEC));
-    const auto octets = fd ? read_all(fd.get(), kMost) : std::nullopt;
+    const auto octets = read_file(path);
     if (!octets) return failure(fmt::format("{}: {}", path.string(), std::strerror(errno)));
-    const auto wrong = add_file(
-        story, std::span(reinterpret_cast<const std::uint8_t*>(octets->data()), octets->size()));
+    const std::span file(reinterpret_cast<const std::uint8_t*>(octets->data()), octets->size());
+    if (timeline::is_unfinished(file)) {
+      say(fmt::format("{}: left out: its process ended before it had a header", path.string()));
+      continue;
+    }
+    const auto wrong = add_file(story, file);
     if (wrong) return failure(fmt::format("{}: {}", path.string(), *wrong));
   }
   if (story.processes.empty()) {
@@ -59,9 +75,20 @@ Outcome<timeline::Story> read_story(const std::string& folder) {
   return story;
 }
 
+// Names of programs, hosts and ranks steer no terminal and begin no line.
+void hide_controls_of(timeline::Story& story) {
+  for (timeline::Process& one : story.processes) {
+    for (std::string* text : {&one.rank, &one.host, &one.program}) {
+      hide_controls(*text);
+      std::ranges::replace(*text, '\n', '?');
+    }
+  }
+}
+
 Outcome<int> report(const TimelineOptions& o) {
-  const auto story = read_story(o.folder);
+  auto story = read_story(o.folder);
   if (!story) return tl::unexpected(story.error());
+  if (!o.json) hide_controls_of(*story);
   const timeline::Clocks clocks(*story);
   if (o.json) {
     fmt::print("{}\n", timeline_json(*story, clocks)

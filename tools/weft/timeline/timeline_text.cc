@@ -51,7 +51,8 @@ std::string clocks_text(const timeline::Clocks& clocks) {
     const timeline::Clock& one = clocks.machines()[i];
     const timeline::Difference& d = one.difference;
     if (!one.known) {
-      out += fmt::format("clock of {}: by its time of day, no messages went both ways\n", one.host);
+      out += fmt::format("clock of {}: by its time of day, no messages went both ways with {}\n",
+                         one.host, clocks.machines().front().host);
       continue;
     }
     out += fmt::format("clock of {}: {}{} to that of {}, at most {} off; drift {:.2f} ppm\n",
@@ -76,8 +77,8 @@ std::string process_text(const timeline::Story& story, std::size_t i, const time
       "\n{}: {}\n  {} on {} connection{}, at most {} request{} outstanding\n", process.name(),
       process.program, duration(whole), ends, ends == 1 ? "" : "s", depth, depth == 1 ? "" : "s");
   if (process.dropped != 0) {
-    out += fmt::format("  {} earlier records are lost: a file keeps the last million\n",
-                       process.dropped);
+    out += fmt::format("  {} earlier records are lost: a file has room for {}\n", process.dropped,
+                       process.capacity);
   }
   for (const Share share : kShares) {
     std::vector<std::pair<std::uint64_t, Cause>> parts;
