@@ -1,8 +1,8 @@
 // The events of a program's calls: the only thing between the drop-in libraries and the rules
 // of `weft run --check`. Where it is off, their pointer is null and they make no call here.
 //
-// Any thread. Handles are those of the program. An object's handle is not used again: the libraries
-// keep what is destroyed for as long as they are observed.
+// Any thread. Handles are those of the program. With rules or faults an object's handle is not used
+// again: the libraries keep what is destroyed.
 #pragma once
 
 #include <weft/link.h>

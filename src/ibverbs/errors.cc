@@ -10,6 +10,7 @@ namespace weft::ibverbs {
 
 constinit check::Observer* observer = nullptr;
 constinit bool checked = false;
+constinit bool keeps_destroyed = false;
 constinit bool scrambles_errno = false;
 
 void observe_failure(int error) noexcept { observer->failed(error); }

@@ -19,6 +19,9 @@ namespace weft::ibverbs {
 extern constinit check::Observer* observer;
 // It has rules, and not only faults (`weft run --faults`). libibverbs sets it.
 extern constinit bool checked;
+// Objects that are destroyed are kept for good, so that a handle names one: rules and faults know
+// them by it. Times (`weft run --timeline`) do not need it. libibverbs sets it.
+extern constinit bool keeps_destroyed;
 // Tells it that a call fails. Leaves errno alone.
 void observe_failure(int error) noexcept;
 

@@ -34,10 +34,8 @@ void* load_module() {
 __attribute__((constructor)) void start_observing() {
   const char* wanted = std::getenv("WEFT_CHECK");
   const bool with_rules = wanted != nullptr && std::strcmp(wanted, "on") == 0;
-  if (!with_rules && std::getenv("WEFT_FAULTS_FILE") == nullptr &&
-      std::getenv("WEFT_TIMELINE") == nullptr) {
-    return;
-  }
+  const bool with_faults = std::getenv("WEFT_FAULTS_FILE") != nullptr;
+  if (!with_rules && !with_faults && std::getenv("WEFT_TIMELINE") == nullptr) return;
   void* const module = load_module();
   auto* const open = module != nullptr
                          ? reinterpret_cast<check::Observer* (*)(const check::Hands*)>(
@@ -46,6 +44,7 @@ __attribute__((constructor)) void start_observing() {
   if (open == nullptr) return os::say("weft: libweft-check.so: %s\n", dlerror());
   on_fork_child(stop_observing);
   checked = with_rules;
+  keeps_destroyed = with_rules || with_faults;
   observer = open(&kHands);
 }
 

@@ -6,6 +6,7 @@
 #include <utility>
 #include <vector>
 
+#include "ibverbs/errors.h"
 #include "os/lock.h"
 
 namespace weft::ibverbs::registry {
@@ -32,7 +33,7 @@ struct State {
   std::array<std::pair<const void*, std::shared_ptr<void>>, kQuarantined> quarantined
       WEFT_GUARDED_BY(mutex);
   std::size_t next_place WEFT_GUARDED_BY(mutex) = 0;
-  // Under `weft run --check` nothing leaves: a handle then names one object for good.
+  // With keeps_destroyed nothing leaves.
   std::vector<std::shared_ptr<void>> kept WEFT_GUARDED_BY(mutex);
 };
 
@@ -122,7 +123,7 @@ bool quarantine(const void* handle, const std::atomic<std::uint32_t>& pins) {
       state->quarantined[std::exchange(state->next_place, (state->next_place + 1) % kQuarantined)];
   oldest = std::exchange(place.second, std::move(at->second.object));
   place.first = handle;
-  if (observer != nullptr && oldest != nullptr) state->kept.push_back(std::move(oldest));
+  if (keeps_destroyed && oldest != nullptr) state->kept.push_back(std::move(oldest));
   --state->counts[static_cast<std::size_t>(at->second.kind)];
   state->live.erase(at);
   return true;
