@@ -105,9 +105,9 @@ Clocks::Clocks(const Story& story) {
     const Item& mate = story.items[item.mate];
     const std::size_t from = of_process_[item.process];
     const std::size_t to = of_process_[mate.process];
-    const Delay delay{
-        item.record.at(At::kFirstOut) != kNever ? item.record.at(At::kFirstOut) : item.record.start,
-        mate.record.at(At::kPlaced)};
+    // Its first octet is noted as out when it is: the peer may have it by then.
+    const std::uint64_t taken = item.record.at(At::kTaken);
+    const Delay delay{taken != kNever ? taken : item.record.start, mate.record.at(At::kPlaced)};
     if (delay.received == kNever || (from != 0) == (to != 0)) continue;
     delays[std::max(from, to)][from == 0 ? 0 : 1].push_back(delay);
   }

@@ -225,6 +225,20 @@ TEST(TimelineClocks, OtherMachinesAreBroughtToTheClockOfTheFirst) {
   EXPECT_EQ(clocks.common(b, kNever), kNever);
 }
 
+// The sender was interrupted before it noted that its octets were out.
+TEST(TimelineClocks, OctetsMayArriveBeforeTheyAreNotedAsOut) {
+  Scene scene;
+  const std::size_t a = scene.process("a", "one");
+  const std::size_t b = scene.process("b", "two");
+  scene.connect(a, b);
+  scene.send(a, b, 64, {.posted = 100, .out = 5000, .completed = 6000, .placed = 200});
+  scene.send(b, a, 64, {.posted = 300, .placed = 400});
+  const Story story = scene.story();
+  const Difference found = Clocks(story).machines().at(1).difference;
+  EXPECT_LE(std::abs(found.offset_ns), found.bound_ns);
+  EXPECT_LE(found.bound_ns, 100);
+}
+
 // --- pictures ---
 
 TEST(TimelinePicture, RequestsThatOverlapHaveRowsOfTheirOwn) {

@@ -80,7 +80,7 @@ class Scene {
                   .connection = processes_[from].connections,
                   .end_offset = processes_[from].offset,
                   .length = length};
-    record.set_times(w.posted, {kNever, w.taken, w.taken, w.out, w.completed, w.polled});
+    record.set_times(w.posted, {kNever, w.taken, w.out, w.out, w.completed, w.polled});
     processes_[from].records.push_back(std::bit_cast<Octets64>(record));
     const bool takes_receive = op == Op::kSend;
     record.kind = takes_receive ? Kind::kReceive : Kind::kMessage;
