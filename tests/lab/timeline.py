@@ -151,6 +151,8 @@ def both_ends(folder):
         to = ends[send.flow]
         check(trace.process_of(send) != trace.process_of(to), "an arrow within a process")
         check(to.end >= send.begin, "a message came before it was sent")
+    for call in ("ibv_post_recv", "ibv_req_notify_cq"):
+        check(all(one.name != call for one in trace.slices), f"a record of {call}")
     for part in ("doorbell", "sending", "completed", "placing", "rdma_get_cm_event", "ibv_reg_mr"):
         check(any(one.name == part for one in trace.slices), f"no slice {part}")
     short = folder / "picture.json"
@@ -230,8 +232,76 @@ def limits(folder):
 
 
 @with_folder
+def full(folder):
+    """A file system without room for records: the same, and the report goes without them."""
+    folder.mkdir()
+    program = os.path.join(os.path.dirname(PROGRAM), "zoo_e02_mended")
+    script = (f"mount -t tmpfs -o size=64k none {folder} && "
+              f"{WEFT} run --timeline {folder} -- {program} && "
+              f"{WEFT} timeline report {folder} --json")
+    done = subprocess.run(["unshare", "--user", "--map-root-user", "--mount", "sh", "-c", script],
+                          capture_output=True, text=True, timeout=LIMIT_S)
+    if "unshare: " in done.stderr or "mount: " in done.stderr:
+        raise Skip(done.stderr.strip())
+    check(done.returncode == 0, f"{done}")
+    check(done.stderr.count("No space left on device: records are lost") == 1, done.stderr)
+    check(json.loads(done.stdout)["processes"][0]["dropped"] > 0, done.stdout)
+
+
+@with_folder
+def objects(folder):
+    done = subprocess.run([WEFT, "run", "--timeline", str(folder), "--", PROGRAM, "objects"],
+                          capture_output=True, text=True, timeout=LIMIT_S)
+    check(done.returncode == 0, f"{done}")
+
+
+@with_folder
+def last(folder):
+    """Threads that end leave their file to others, though they call verbs to their very end."""
+    found = both(folder, "last")
+    client = found["processes"][process(found, "client")]["pid"]
+    files = [one.name for one in folder.iterdir() if f".{client}." in one.name]
+    check(len(files) <= 4, f"{files}")
+
+
+@with_folder
+def cancelled(folder):
+    for i, options in enumerate(PERSONALITIES):
+        both(folder / str(i), "cancelled", *options)
+
+
+@with_folder
+def sizes(folder):
+    both(folder, "busy")
+    sizes = {one.name: one.stat().st_size for one in folder.iterdir()}
+    check(sizes and all(size <= (1 << 20) + 4096 for size in sizes.values()), f"{sizes}")
+
+
+@with_folder
+def unfinished(folder):
+    both(folder, "busy")
+    for name, octets in (("a.weft", b""), ("b.weft", bytes(4096)), ("c.weft", bytes(1 << 20))):
+        (folder / name).write_bytes(octets)
+    text = weft("timeline", "report", str(folder))
+    check(text.count(": left out: ") == 3 and "largest wait: " in text, text)
+
+
+@with_folder
+def names(folder):
+    """Of a program, in a report: they don't reach the terminal."""
+    program = os.path.join(os.path.dirname(PROGRAM), "zoo_e02_mended")
+    subprocess.run([WEFT, "run", "--timeline", str(folder), "--", program, "\x1b[31m\nred"],
+                   check=True, timeout=LIMIT_S, capture_output=True)
+    text = weft("timeline", "report", str(folder))
+    check(f"{program} ?[31m?red\n" in text and "\x1b" not in text, repr(text))
+
+
+@with_folder
 def usage(folder):
     folder.mkdir()
+    os.mkfifo(folder / "fifo.weft")
+    check("fifo.weft: Invalid" in weft("timeline", "report", str(folder), status=1), "a FIFO")
+    (folder / "fifo.weft").unlink()
     check("there is no record" in weft("timeline", "report", str(folder), status=1), "empty")
     (folder / "some.weft").write_bytes(b"x" * 5000)
     check("is not a file of" in weft("timeline", "report", str(folder), status=1), "other file")
@@ -247,4 +317,6 @@ if __name__ == "__main__":
           "depth1": depth1, "slow_link": slow_link, "clocks": clocks, "both_ends": both_ends,
           "matched": matched,
           "killed": killed, "threads": threads, "ranks": ranks, "datagrams": datagrams,
-          "limits": limits, "usage": usage})
+          "limits": limits, "full": full, "objects": objects, "last": last,
+          "cancelled": cancelled, "sizes": sizes, "unfinished": unfinished, "names": names,
+          "usage": usage})

@@ -1,6 +1,7 @@
 // A client and a server that wait for one thing each, for `weft run --timeline`.
 //
-//   timeline_program server MODE | client MODE ADDRESS
+//   timeline_program server MODE | client MODE ADDRESS | objects
+#include <malloc.h>
 #include <pthread.h>
 #include <signal.h>
 #include <stdbool.h>
@@ -77,6 +78,25 @@ static void answers(struct end* e, bool late, bool busy) {
   }
 }
 
+// A thread that is being cancelled takes what the client writes, until it is all there.
+static void* polls_cancelled(void* self) {
+  struct end* e = self;
+  volatile char* there = e->mr->addr;
+  pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, NULL);
+  pthread_cancel(pthread_self());
+  pthread_setcancelstate(PTHREAD_CANCEL_ENABLE, NULL);
+  struct ibv_wc wc;
+  while (*there == 0) ibv_poll_cq(e->id->recv_cq, 1, &wc);
+  pthread_testcancel();
+  return NULL;
+}
+
+static void in_thread(void* (*work)(void*), void* self) {
+  pthread_t thread;
+  must(pthread_create(&thread, NULL, work, self) == 0, "pthread_create");
+  pthread_join(thread, NULL);
+}
+
 static void serve(const char* mode, int connections) {
   struct rdma_event_channel* channel = rdma_create_event_channel();
   struct rdma_cm_id* listener;
@@ -88,6 +108,7 @@ static void serve(const char* mode, int connections) {
   must(rdma_listen(listener, 8) == 0, "rdma_listen");
   const bool late = strcmp(mode, "late") == 0;
   const bool busy = strcmp(mode, "busy") == 0;
+  const bool cancelled = strcmp(mode, "cancelled") == 0;
   for (int left = connections; left != 0;) {
     struct rdma_cm_event* event;
     must(rdma_get_cm_event(channel, &event) == 0, "rdma_get_cm_event");
@@ -109,6 +130,7 @@ static void serve(const char* mode, int connections) {
     } else if (type == RDMA_CM_EVENT_ESTABLISHED) {
       e.mr = e.id->context;
       if (late || busy) answers(&e, late, busy);
+      if (cancelled) in_thread(polls_cancelled, &e);
     } else if (type == RDMA_CM_EVENT_DISCONNECTED) {
       rdma_disconnect(e.id);
       rdma_destroy_qp(e.id);
@@ -143,6 +165,45 @@ static void one_by_one(struct end* e, enum ibv_wr_opcode opcode, bool late) {
     if (late) works(kBusyNs);
     done(e->id->send_cq);
   }
+}
+
+static void register_once(void* self) {
+  struct end* e = self;
+  struct ibv_mr* mr = ibv_reg_mr(e->id->pd, e->mr->addr, 4096, IBV_ACCESS_LOCAL_WRITE);
+  must(mr != NULL, "ibv_reg_mr");
+  must(ibv_dereg_mr(mr) == 0, "ibv_dereg_mr");
+}
+
+static pthread_key_t key_of_last;
+
+static void* ends(void* self) {
+  pthread_setspecific(key_of_last, self);
+  return NULL;
+}
+
+// Threads that call verbs in their last destructors, one after the other.
+static void register_last(struct end* e) {
+  must(pthread_key_create(&key_of_last, register_once) == 0, "pthread_key_create");
+  for (int i = 0; i < kRounds; i++) in_thread(ends, e);
+}
+
+// Objects that are destroyed leave no memory behind.
+static void objects(void) {
+  enum { kWarm = 1000, kMore = 4000, kOctets = 64 };
+  struct ibv_context* context = open_first();
+  struct ibv_pd* pd = ibv_alloc_pd(context);
+  must(pd != NULL, "ibv_alloc_pd");
+  void* memory = aligned_alloc(4096, 4096);
+  size_t before = 0;
+  for (int i = 0; i < kWarm + kMore; i++) {
+    if (i == kWarm) before = mallinfo2().uordblks;
+    struct ibv_mr* mr = ibv_reg_mr(pd, memory, 4096, IBV_ACCESS_LOCAL_WRITE);
+    must(mr != NULL, "ibv_reg_mr");
+    must(ibv_dereg_mr(mr) == 0, "ibv_dereg_mr");
+  }
+  must(mallinfo2().uordblks < before + (size_t)kMore * kOctets, "memory grows");
+  ibv_dealloc_pd(pd);
+  ibv_close_device(context);
 }
 
 static void connect_to(struct end* e, const char* address) {
@@ -198,6 +259,11 @@ static void call(const char* mode, const char* address) {
     raise(SIGKILL);
   }
   if (strcmp(mode, "link") == 0) keeps_deep(&e);
+  if (strcmp(mode, "last") == 0) register_last(&e);
+  if (strcmp(mode, "cancelled") == 0) {
+    memset(e.mr->addr, 1, 64);
+    one_by_one(&e, IBV_WR_RDMA_WRITE, false);
+  }
   if (strcmp(mode, "late") == 0 || strcmp(mode, "busy") == 0) asks(&e);
   rdma_disconnect(e.id);
   rdma_destroy_qp(e.id);
@@ -212,6 +278,10 @@ int main(int argc, char** argv) {
     call(argv[2], argv[3]);
     return 0;
   }
-  fprintf(stderr, "timeline_program server MODE | client MODE ADDRESS\n");
+  if (argc > 1 && strcmp(argv[1], "objects") == 0) {
+    objects();
+    return 0;
+  }
+  fprintf(stderr, "timeline_program server MODE | client MODE ADDRESS | objects\n");
   return 2;
 }

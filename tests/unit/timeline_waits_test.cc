@@ -122,6 +122,21 @@ TEST_F(TimelineWaits, RegisteringBetweenRequests) {
   EXPECT_EQ(largest().cause, Cause::kRegistering);
 }
 
+// Calls that were over before count for nothing; one that began before them may still last.
+TEST_F(TimelineWaits, ACallThatBeganBeforeTheConnection) {
+  scene_.call(client_, "ibv_reg_mr", 10, 9'000 * kUs);
+  for (std::uint64_t i = 0; i < 50; ++i) scene_.call(client_, "ibv_reg_mr", 20 + i, 30 + i);
+  scene_.call(client_, "ibv_reg_mr", 99'000 * kUs, 99'999 * kUs);
+  scene_.call(server_, "ibv_reg_mr", 10, 5'000 * kUs);
+  scene_.send(client_, server_, 64, {.posted = 1'000 * kUs, .placed = 1'001 * kUs}, Op::kWrite);
+  scene_.send(client_, server_, 64, {.posted = 10'000 * kUs, .placed = 10'001 * kUs}, Op::kWrite);
+  const Largest found = largest();
+  EXPECT_EQ(found.cause, Cause::kRegistering);
+  EXPECT_EQ(found.process, client_);
+  EXPECT_GT(found.ns, 7'900 * kUs);
+  EXPECT_LT(found.ns, 8'000 * kUs);
+}
+
 TEST_F(TimelineWaits, NothingIsPosted) {
   for (std::uint64_t i = 0; i < 10; ++i) {
     const std::uint64_t t = i * 1000 * kUs + kUs;
@@ -129,7 +144,7 @@ TEST_F(TimelineWaits, NothingIsPosted) {
   }
   story_ = scene_.story();
   waits_ = waits_of(story_, Clocks(story_));
-  const Times& client = sums_of(story_, waits_)[client_];
+  const Times client = sums_of(story_, waits_)[client_];
   EXPECT_GT(client[static_cast<std::size_t>(Cause::kNotPosting)], 8900 * kUs);
 }
 

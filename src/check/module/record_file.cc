@@ -12,7 +12,9 @@
 #include <new>
 #include <utility>
 
+#include "os/cancel.h"
 #include "os/fd.h"
+#include "os/say.h"
 
 namespace weft::check {
 
@@ -41,31 +43,56 @@ bool reserve(int fd, std::size_t from, std::size_t bytes) {
   return error == 0;
 }
 
+// From its beginning. Null with errno.
+void* map(int fd, std::size_t bytes) {
+  if (!reserve(fd, 0, kHeaderBytes)) return nullptr;
+  // The mapping goes beyond the end: the file is only as long as it has storage.
+  void* const memory = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+  return memory != MAP_FAILED ? memory : nullptr;
+}
+
+// A process may be killed meanwhile: the magic makes it a file of records, so it comes last.
+void put_header(void* memory, FileHeader header) {
+  const auto magic = std::exchange(header.magic, {});
+  std::memcpy(memory, &header, sizeof header);
+  std::atomic_signal_fence(std::memory_order_release);
+  std::memcpy(memory, magic.data(), magic.size());
+}
+
 }  // namespace
 
+void say_no_room(const std::string& path, int error) noexcept {
+  static std::atomic<bool> said{false};
+  if (said.exchange(true)) return;
+  os::say("weft: --timeline: %s: %s: records are lost\n", path.c_str(), std::strerror(error));
+}
+
 std::unique_ptr<RecordFile> RecordFile::open(const std::string& path, const FileHeader& header,
-                                             std::size_t most, bool keeps_first) {
+                                             std::size_t most) {
   const std::size_t bytes = allowed(kHeaderBytes + most * kRecordBytes);
   if (bytes < kHeaderBytes + kRecordBytes) {
     errno = EFBIG;
     return nullptr;
   }
   const os::Fd fd(::open(path.c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0644));
-  if (!fd || !reserve(fd.get(), 0, kHeaderBytes)) return nullptr;
-  if (ftruncate(fd.get(), static_cast<off_t>(bytes)) != 0) return nullptr;
-  void* const memory = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd.get(), 0);
-  if (memory == MAP_FAILED) return nullptr;
-  std::memcpy(memory, &header, sizeof header);
+  if (!fd) return nullptr;
+  void* const memory = map(fd.get(), bytes);
+  if (memory == nullptr) {
+    const int error = errno;
+    unlink(path.c_str());
+    errno = error;
+    return nullptr;
+  }
+  put_header(memory, header);
   // Programs close descriptors that are not theirs, so it is opened again to grow.
   return std::unique_ptr<RecordFile>(
-      new (std::nothrow) RecordFile(static_cast<std::uint8_t*>(memory), bytes, path, keeps_first));
+      new RecordFile(static_cast<std::uint8_t*>(memory), bytes, path));
 }
 
-RecordFile::RecordFile(std::uint8_t* memory, std::size_t bytes, std::string path, bool keeps_first)
+RecordFile::RecordFile(std::uint8_t* memory, std::size_t bytes, std::string path)
     : memory_(memory),
       bytes_(bytes),
       path_(std::move(path)),
-      keeps_first_(keeps_first),
       capacity_((bytes - kHeaderBytes) / kRecordBytes) {}
 
 RecordFile::~RecordFile() { munmap(memory_, bytes_); }
@@ -75,17 +102,21 @@ FileHeader& RecordFile::header() const noexcept { return *reinterpret_cast<FileH
 bool RecordFile::grow() noexcept {
   const std::size_t from = kHeaderBytes + room_ * kRecordBytes;
   const std::size_t piece = std::min(kPiece, bytes_ - from);
+  const os::NoCancel guard;
+  errno = EFBIG;
+  if (piece < kRecordBytes || allowed(from + piece) < from + piece) return false;
   const os::Fd fd(::open(path_.c_str(), O_RDWR | O_CLOEXEC | O_NOFOLLOW));
-  if (piece < kRecordBytes || !fd || !reserve(fd.get(), from, piece)) return false;
+  if (!fd || !reserve(fd.get(), from, piece)) return false;
   room_ += piece / kRecordBytes;
   return true;
 }
 
 void RecordFile::write(const timeline::Octets64& record) noexcept {
-  if (slot_ == room_ && (room_ == capacity_ || !grow())) {
+  if (slot_ == room_ && room_ < capacity_ && !grow()) {
+    say_no_room(path_, errno);
     capacity_ = room_;
-    if (!keeps_first_) slot_ = 0;
   }
+  if (slot_ == capacity_) slot_ = 0;
   const std::atomic_ref<std::uint64_t> written(header().written);
   if (slot_ < room_) {
     std::memcpy(memory_ + kHeaderBytes + slot_ * kRecordBytes, record.data(), kRecordBytes);

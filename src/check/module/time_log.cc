@@ -13,10 +13,12 @@
 #include <cstring>
 #include <exception>
 #include <fstream>
+#include <iterator>
 #include <string_view>
 #include <utility>
 
 #include "check/module/process_name.h"
+#include "os/cancel.h"
 #include "os/clock.h"
 #include "os/say.h"
 
@@ -66,8 +68,13 @@ Op op_of(std::string_view name) {
   return Op::kUnknown;
 }
 
-bool is_post(std::string_view call) {
-  return call == "ibv_post_send" || call == "ibv_wr_complete" || call == "ibv_bind_mw";
+// The length of a post is with its request; those of receives and of requests for an event are of
+// no interest, and there are as many as completions.
+bool has_record(std::string_view call) {
+  static constexpr std::string_view kNone[] = {"ibv_post_send",     "ibv_wr_complete",
+                                               "ibv_bind_mw",       "ibv_post_recv",
+                                               "ibv_post_srq_recv", "ibv_req_notify_cq"};
+  return std::ranges::find(kNone, call) == std::end(kNone);
 }
 
 void read_address(const sockaddr_storage& from, std::array<std::uint8_t, 16>& to,
@@ -90,22 +97,28 @@ thread_local std::uint32_t first_post = 0;
 thread_local std::uint64_t call_began = 0;
 thread_local bool writing = false;  // a handler of a signal writes nothing meanwhile
 
-}  // namespace
+class Writing {
+ public:
+  Writing() { writing = true; }
+  ~Writing() { writing = false; }
+  Writing(const Writing&) = delete;
+  Writing& operator=(const Writing&) = delete;
+};
 
 // The file of a thread goes to another one when it ends.
 struct OwnFile {
   TimeLog* log = nullptr;
   RecordFile* file = nullptr;
-  OwnFile() = default;
-  OwnFile(const OwnFile&) = delete;
-  OwnFile& operator=(const OwnFile&) = delete;
-  ~OwnFile() {
-    if (file != nullptr) log->give_back(std::exchange(file, nullptr));
-  }
 };
+thread_local constinit OwnFile own;
 
-namespace {
-thread_local OwnFile own;
+}  // namespace
+
+// A destructor of a key is called once more where others behind it have used a file again; one of a
+// thread_local object is not.
+void TimeLog::thread_ends(void* of) {
+  OwnFile& ending = *static_cast<OwnFile*>(of);
+  if (ending.file != nullptr) ending.log->give_back(std::exchange(ending.file, nullptr));
 }
 
 // --- receives ---
@@ -140,12 +153,16 @@ class TimeLog::Queue final : public Follower {
  public:
   explicit Queue(TimeLog& log) : log_(log), receives_(std::make_shared<ReceiveTimes>()) {}
 
-  // Without memory it is lost.
+  // Without memory it is lost. The engine tells of it in functions that are noexcept, and in the
+  // midst of calls of the program.
   void step(const Step& what) override {
+    const os::NoCancel guard;
+    const int error = errno;
     try {
       note(what);
     } catch (const std::exception&) {
     }
+    errno = error;
   }
 
   // Requests that are done are written without the lock.
@@ -163,11 +180,17 @@ class TimeLog::Queue final : public Follower {
     const os::MutexLock lock(mutex_);
     number_ = number;
     book_.set_number(number);
-    if (receives != nullptr) receives_ = std::move(receives);
+    shares_receives_ = receives != nullptr;
+    if (shares_receives_) receives_ = std::move(receives);
   }
   [[nodiscard]] TimesRef receives() {
     const os::MutexLock lock(mutex_);
     return receives_;
+  }
+  // Those of a shared receive queue stay there.
+  [[nodiscard]] TimesRef own_receives() {
+    const os::MutexLock lock(mutex_);
+    return shares_receives_ ? nullptr : receives_;
   }
 
  private:
@@ -189,6 +212,7 @@ class TimeLog::Queue final : public Follower {
   os::Mutex mutex_;
   timeline::QueueBook book_ WEFT_GUARDED_BY(mutex_);
   TimesRef receives_ WEFT_GUARDED_BY(mutex_);
+  bool shares_receives_ WEFT_GUARDED_BY(mutex_) = false;
 };
 
 // --- the log ---
@@ -204,7 +228,10 @@ std::unique_ptr<TimeLog> TimeLog::open() {
 }
 
 TimeLog::TimeLog(std::string folder)
-    : folder_(std::move(folder)), process_(getpid()), began_(os::monotonic_ns()) {}
+    : folder_(std::move(folder)), process_(getpid()), began_(os::monotonic_ns()) {
+  // Without it the files of threads that end are not used again.
+  has_key_ = pthread_key_create(&key_, thread_ends) == 0;
+}
 
 TimeLog::~TimeLog() = default;
 
@@ -213,6 +240,7 @@ timeline::FileHeader TimeLog::header() const {
   out.process = static_cast<std::uint32_t>(process_);
   out.thread = static_cast<std::uint32_t>(syscall(SYS_gettid));
   out.began = now_ns();
+  out.process_began = static_cast<std::uint64_t>(began_);
   out.began_real = static_cast<std::uint64_t>(os::clock_ns(CLOCK_REALTIME));
   put(out.boot_id, first_line("/proc/sys/kernel/random/boot_id"));
   put(out.rank, rank_of_process());
@@ -234,24 +262,31 @@ std::string TimeLog::file_name(std::size_t number) const {
          "." + std::to_string(number) + ".weft";
 }
 
-RecordFile* TimeLog::own_file() {
-  if (own.file != nullptr) return own.file;
+RecordFile* TimeLog::take_file() {
   const os::MutexLock lock(files_mutex_);
   if (idle_.empty()) {
     if (failed_) return nullptr;
     const std::string name = file_name(files_.size() + 1);
-    auto file = RecordFile::open(name, header(), kRecordsPerThread, false);
+    auto file = RecordFile::open(name, header(), kRecordsPerThread);
     if (file == nullptr) {
       failed_ = true;
-      os::say("weft: --timeline: %s: %s\n", name.c_str(), std::strerror(errno));
+      say_no_room(name, errno);
       return nullptr;
     }
     idle_.push_back(file.get());
     files_.push_back(std::move(file));
   }
-  own.log = this;
-  own.file = idle_.back();
+  RecordFile* const file = idle_.back();
   idle_.pop_back();
+  return file;
+}
+
+RecordFile* TimeLog::own_file() {
+  if (own.file == nullptr) {
+    own.log = this;
+    own.file = take_file();
+    if (has_key_) pthread_setspecific(key_, &own);
+  }
   return own.file;
 }
 
@@ -263,9 +298,8 @@ void TimeLog::give_back(RecordFile* file) {
 
 void TimeLog::write(const Octets64& record) {
   if (writing) return;
-  writing = true;
+  const Writing guard;
   if (RecordFile* const file = own_file(); file != nullptr) file->write(record);
-  writing = false;
 }
 
 void TimeLog::write(std::vector<Record>& records) {
@@ -285,8 +319,11 @@ std::uint32_t TimeLog::note_connection(int fd, std::uint32_t qp) {
   if (getpeername(fd, reinterpret_cast<sockaddr*>(&address), &size) == 0)
     read_address(address, out.peer, out.peer_port);
   const os::MutexLock lock(files_mutex_);
-  if (connections_ == nullptr) {
-    connections_ = RecordFile::open(file_name(0), header(), kRecordsOfConnections, true);
+  if (connections_ == nullptr && !connections_failed_) {
+    const std::string name = file_name(0);
+    connections_ = RecordFile::open(name, header(), kRecordsOfConnections);
+    connections_failed_ = connections_ == nullptr;
+    if (connections_failed_) say_no_room(name, errno);
   }
   out.number = ++connection_count_;
   if (connections_ != nullptr) connections_->write(std::bit_cast<Octets64>(out));
@@ -367,9 +404,13 @@ void TimeLog::not_posted_receive(const void* queue) {
 }
 
 void TimeLog::late_receive(const void* qp, Late what) {
-  if (what != Late::kBegins) return;
-  if (const QueueRef queue = queue_of(qp))
-    queue->change([](auto& book, auto&) { book.receive_is_late(now_ns()); });
+  if (what != Late::kBegins && what != Late::kLost) return;
+  const QueueRef queue = queue_of(qp);
+  if (queue == nullptr) return;
+  queue->change([&](auto& book, auto&) {
+    if (what == Late::kBegins) return book.receive_is_late(now_ns());
+    book.message_is_lost();
+  });
 }
 
 void TimeLog::completed(const Completed& completion) {
@@ -390,12 +431,12 @@ void TimeLog::emptied(const void* qp) {
   const QueueRef queue = queue_of(qp);
   if (queue == nullptr) return;
   queue->change([](auto& book, auto& out) { book.emptied(out); });
-  queue->receives()->clear();
+  if (const TimesRef times = queue->own_receives()) times->clear();
 }
 
 void TimeLog::call_begins(const char* call) {
   posts_of = nullptr;
-  call_began = is_post(call) ? 0 : now_ns();
+  call_began = has_record(call) ? now_ns() : 0;
 }
 
 void TimeLog::call_ends(const char* call) {

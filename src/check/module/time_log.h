@@ -6,6 +6,8 @@
 // Any thread. Each queue pair has a lock of its own; no other is taken with it.
 #pragma once
 
+#include <pthread.h>
+
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
@@ -71,22 +73,27 @@ class TimeLog {
 
   [[nodiscard]] QueueRef queue_of(const void* handle);
   [[nodiscard]] TimesRef times_of(const void* queue);
+  // Null: there can be none.
   [[nodiscard]] RecordFile* own_file();
+  [[nodiscard]] RecordFile* take_file();
   void write(const timeline::Octets64& record);
   void write(std::vector<timeline::Record>& records);
   [[nodiscard]] std::uint32_t note_connection(int fd, std::uint32_t qp);
   [[nodiscard]] timeline::FileHeader header() const;
   [[nodiscard]] std::string file_name(std::size_t number) const;
   void give_back(RecordFile* file);
-  friend struct OwnFile;
+  static void thread_ends(void* of);
 
   const std::string folder_;
   const int process_;
   const std::int64_t began_;
+  pthread_key_t key_{};  // of the file of a thread
+  bool has_key_ = false;
   os::Mutex files_mutex_;
   std::vector<std::unique_ptr<RecordFile>> files_ WEFT_GUARDED_BY(files_mutex_);
   std::vector<RecordFile*> idle_ WEFT_GUARDED_BY(files_mutex_);  // their threads have ended
   std::unique_ptr<RecordFile> connections_ WEFT_GUARDED_BY(files_mutex_);
+  bool connections_failed_ WEFT_GUARDED_BY(files_mutex_) = false;
   std::uint32_t connection_count_ WEFT_GUARDED_BY(files_mutex_) = 0;
   bool failed_ WEFT_GUARDED_BY(files_mutex_) = false;
 
