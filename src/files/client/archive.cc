@@ -16,20 +16,44 @@ constexpr std::size_t kXattrBytesMax = std::size_t{1} << 20U;
 
 }  // namespace
 
-XattrChanges changes_between(const Xattrs& now, const Xattrs& wanted, bool all) {
+// The blocks may change by themselves, when the file system writes the file to its disk.
+bool same_version(const Attributes& a, const Attributes& b) {
+  return a.file_id == b.file_id && a.mode == b.mode && a.size == b.size &&
+         a.mtime_ns == b.mtime_ns && a.ctime_ns == b.ctime_ns;
+}
+
+std::string parted_from(const std::string& first) {
+  return "the file changed while the tree was read, and the copy is not linked to " + first +
+         "; run this again";
+}
+
+XattrChanges changes_between(const Xattrs& now, const Xattrs& wanted, const Privileges& may) {
+  const auto may_set = [&may](std::string_view name) {
+    if (is_trusted(name)) return may.trusted;
+    return is_for_users(name) || may.capabilities;
+  };
   XattrChanges out;
   for (const auto& [name, value] : wanted) {
     const auto at = now.find(name);
     const bool same = at != now.end() && at->second == value;
-    if (!same && (all || is_for_users(name))) out.set.emplace(name, value);
+    if (!same && may_set(name)) out.set.emplace(name, value);
   }
   for (const auto& [name, value] : now) {
-    if (!wanted.contains(name) && (all || is_for_users(name))) out.remove.push_back(name);
+    if (!wanted.contains(name) && may_set(name)) out.remove.push_back(name);
   }
   return out;
 }
 
 bool is_privileged() { return geteuid() == 0; }
+
+namespace {
+
+Privileges may_set(const Details& wanted) {
+  const bool privileged = is_privileged();
+  return {privileged, privileged && wanted.tells_trusted && sees_trusted()};
+}
+
+}  // namespace
 
 int differs(int fd, const Details& wanted, bool& out) {
   int error = 0;
@@ -40,7 +64,7 @@ int differs(int fd, const Details& wanted, bool& out) {
   const Attributes& a = wanted.attributes;
   const bool same_mode = S_ISLNK(a.mode) || ((now.mode ^ a.mode) & kModeBits) == 0;
   const bool same_owner = !is_privileged() || (now.uid == a.uid && now.gid == a.gid);
-  const bool same_xattrs = changes_between(xattrs, wanted.xattrs, is_privileged()).empty();
+  const bool same_xattrs = changes_between(xattrs, wanted.xattrs, may_set(wanted)).empty();
   out = !same_mode || !same_owner || !same_xattrs;
   return 0;
 }
@@ -51,7 +75,7 @@ int set_details(int fd, const Details& wanted) {
   if (S_ISLNK(a.mode)) return 0;
   Xattrs now;
   if (const int error = get_xattrs(fd, kXattrBytesMax, now); error != 0) return error;
-  const XattrChanges changes = changes_between(now, wanted.xattrs, is_privileged());
+  const XattrChanges changes = changes_between(now, wanted.xattrs, may_set(wanted));
   // Attributes of users are for those who may write.
   if (!changes.empty() && chmod(proc_name(fd).c_str(), (a.mode & 0777U) | 0600U) != 0) return errno;
   for (const auto& [name, value] : changes.set) {

@@ -15,18 +15,31 @@ namespace weft::files {
 struct Details {
   Attributes attributes{};
   Xattrs xattrs{};
+  bool tells_trusted = false;  // all of its trusted.*: sees_trusted() there
 };
 
 inline constexpr std::uint32_t kModeBits = 07777;
 
-// Attributes to set, and names to remove, so that `now` becomes `wanted`. Without `all` only those
-// that users may set.
+// Whether two names of one file were looked at while nobody changed it.
+[[nodiscard]] bool same_version(const Attributes& a, const Attributes& b);
+
+// Why a name of a file with several became a file of its own.
+[[nodiscard]] std::string parted_from(const std::string& first);
+
+// Attributes that may be set, and removed, besides those of users.
+struct Privileges {
+  bool capabilities = false;
+  bool trusted = false;  // both ends see them: one that is not there may only be hidden
+};
+
+// Attributes to set, and names to remove, so that `now` becomes `wanted`.
 struct XattrChanges {
   Xattrs set{};
   std::vector<std::string> remove{};
   [[nodiscard]] bool empty() const { return set.empty() && remove.empty(); }
 };
-[[nodiscard]] XattrChanges changes_between(const Xattrs& now, const Xattrs& wanted, bool all);
+[[nodiscard]] XattrChanges changes_between(const Xattrs& now, const Xattrs& wanted,
+                                           const Privileges& may);
 
 // Whether this process sets owners and privileged attributes, as rsync's does: it is root's.
 [[nodiscard]] bool is_privileged();

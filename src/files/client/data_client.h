@@ -56,6 +56,8 @@ class Client {
   [[nodiscard]] bool has_objects() const { return (flags_ & kHelloObjects) != 0; }
   // It lets clients set owners and all bits of a mode.
   [[nodiscard]] bool takes_owners() const { return (flags_ & kHelloOwners) != 0; }
+  // It tells all extended attributes that begin with trusted., and lets clients set them.
+  [[nodiscard]] bool tells_trusted() const { return (flags_ & kHelloTrusted) != 0; }
   // That the server had when the connection was made.
   [[nodiscard]] std::uint64_t verifier() const { return verifier_; }
   [[nodiscard]] std::uint32_t credits() const { return credits_; }

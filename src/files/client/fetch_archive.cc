@@ -83,7 +83,7 @@ Outcome<Details> Fetch::details_of(std::uint64_t handle, const std::string& path
       if (!is_carried(name))
         return failed(EPROTO, path, "an extended attribute that is not copied");
     }
-    return Details{reply->state.attributes, std::move(*xattrs)};
+    return Details{reply->state.attributes, std::move(*xattrs), client_->tells_trusted()};
   }
 }
 

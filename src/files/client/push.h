@@ -93,7 +93,7 @@ class Push {
   [[nodiscard]] std::string here(const std::string& below) const;
   [[nodiscard]] static Outcome<Details> details_here(int fd, const std::string& name);
   [[nodiscard]] Outcome<Details> details_there(std::uint64_t handle, const std::string& to);
-  [[nodiscard]] bool sets_all() const;
+  [[nodiscard]] Privileges may_set(const Details& wanted) const;
   [[nodiscard]] Outcome<void> send_details(std::uint64_t handle, const std::string& to,
                                            const Details& wanted, const Details& now);
   [[nodiscard]] Outcome<void> carry_details(const DraftReply& made, const Details& wanted,

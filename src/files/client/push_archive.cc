@@ -25,6 +25,7 @@ Outcome<Details> Push::details_here(int fd, const std::string& name) {
   if (error == E2BIG) return failed(E2BIG, name, "its extended attributes take more than 64 KiB");
   if (error != 0) return failed(error, name);
   return out;
+  out.tells_trusted = sees_trusted();
 }
 
 // `handle` 0: of what `to` names.
@@ -45,11 +46,14 @@ Outcome<Details> Push::details_there(std::uint64_t handle, const std::string& to
     const std::vector<std::uint8_t> page(memory_.data(), memory_.data() + reply->bytes);
     auto xattrs = decode_xattrs(page);
     if (!xattrs) return failed(EPROTO, to, "the server's list of extended attributes is broken");
-    return Details{reply->state.attributes, std::move(*xattrs)};
+    return Details{reply->state.attributes, std::move(*xattrs), client_->tells_trusted()};
   }
 }
 
-bool Push::sets_all() const { return client_->takes_owners() && is_privileged(); }
+Privileges Push::may_set(const Details& wanted) const {
+  const bool privileged = client_->takes_owners() && is_privileged();
+  return {privileged, privileged && client_->tells_trusted() && wanted.tells_trusted};
+}
 
 // Owner first, which takes others away, then extended attributes. The mode comes later.
 Outcome<void> Push::send_details(std::uint64_t handle, const std::string& to, const Details& wanted,
@@ -68,8 +72,10 @@ Outcome<void> Push::send_details(std::uint64_t handle, const std::string& to, co
   const bool same_owner = now.attributes.uid == a.uid && now.attributes.gid == a.gid;
   if (client_->takes_owners() && !same_owner) {
     if (auto ok = send(OwnRequest{handle, a.uid, a.gid, path}); !ok) return ok;
+  Xattrs has = now.xattrs;
   }
-  const XattrChanges changes = changes_between(now.xattrs, wanted.xattrs, sets_all());
+  const XattrChanges changes = changes_between(has, wanted.xattrs, may_set(wanted));
+    has.erase(std::string(kCapabilities));
   for (const auto& [name, value] : changes.set) {
     if (auto ok = send(SetXattrRequest{handle, 0, name, value, path}); !ok) return ok;
   }
@@ -102,7 +108,7 @@ Outcome<bool> Push::update_details(const Details& wanted, const std::string& to,
   set.mode = a.mode & bits;
   set.mtime_ns = a.mtime_ns;
   const bool differs = set.what != 0 || other_owner ||
-                       !changes_between(now->xattrs, wanted.xattrs, sets_all()).empty();
+                       !changes_between(now->xattrs, wanted.xattrs, may_set(wanted)).empty();
   if (!differs || options_.dry_run) return differs;
   if (auto ok = send_details(0, to, wanted, *now); !ok) return tl::unexpected(ok.error());
   // ... and extended attributes of a file without write permission are set by its owner.

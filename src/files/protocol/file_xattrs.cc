@@ -1,8 +1,11 @@
 #include "files/protocol/file_xattrs.h"
 
 #include <fcntl.h>
+#include <linux/capability.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <sys/xattr.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
@@ -32,10 +35,31 @@ int get_value(const std::string& file, const char* name, std::vector<std::uint8_
 }  // namespace
 
 bool is_carried(std::string_view name) {
-  return is_for_users(name) || name.starts_with("trusted.") || name == "security.capability";
+  return is_for_users(name) || is_trusted(name) || name == kCapabilities;
 }
 
-int get_xattrs(int fd, std::size_t most, Xattrs& out) {
+namespace {
+
+// In the first namespace of users alone: the root of another has the capability there, and sees
+// nothing.
+bool looks_privileged() {
+  constexpr ino_t kFirstNamespace = 0xeffffffd;
+  __user_cap_header_struct head{_LINUX_CAPABILITY_VERSION_3, 0};
+  __user_cap_data_struct sets[_LINUX_CAPABILITY_U32S_3]{};
+  if (syscall(SYS_capget, &head, sets) != 0) return false;
+  if ((sets[CAP_TO_INDEX(CAP_SYS_ADMIN)].effective & CAP_TO_MASK(CAP_SYS_ADMIN)) == 0) return false;
+  struct stat s {};
+  return stat("/proc/self/ns/user", &s) == 0 && s.st_ino == kFirstNamespace;
+}
+
+}  // namespace
+
+bool sees_trusted() {
+  static const bool sees = looks_privileged();
+  return sees;
+}
+
+int get_xattrs(int fd, std::size_t most, Xattrs& out, bool trusted) {
   out.clear();
   if (is_link(fd)) return 0;
   const std::string file = proc_name(fd);
@@ -48,7 +72,7 @@ int get_xattrs(int fd, std::size_t most, Xattrs& out) {
     const std::size_t end = std::min(all.find('\0', at), all.size());
     const std::string name(all.substr(at, end - at));
     at = end + 1;
-    if (!is_carried(name)) continue;
+    if (!is_carried(name) || (is_trusted(name) && !trusted)) continue;
     std::vector<std::uint8_t> value;
     const int error = get_value(file, name.c_str(), value);
     if (error == ENODATA) continue;  // gone meanwhile

@@ -19,14 +19,23 @@ namespace weft::files {
 
 using Xattrs = std::map<std::string, std::vector<std::uint8_t>, std::less<>>;
 
+// The system takes it from a file that changes its owner, or is written.
+inline constexpr std::string_view kCapabilities = "security.capability";
+
 // Whether copies carry an attribute of this name.
 [[nodiscard]] bool is_carried(std::string_view name);
 // Whether everybody who may write the file may set it.
 [[nodiscard]] inline bool is_for_users(std::string_view name) { return name.starts_with("user."); }
 
-// `fd`: an open file or folder, or a path descriptor, of which links have none. An errno.
+// For the superuser's programs.
+[[nodiscard]] inline bool is_trusted(std::string_view name) { return name.starts_with("trusted."); }
+// Whether the system shows those to this process: to others a file seems to have none.
+[[nodiscard]] bool sees_trusted();
+
+// `fd`: an open file or folder, or a path descriptor, of which links have none. `trusted`: those,
+// too. An errno.
 //   E2BIG   they take more than `most` octets as entries
-[[nodiscard]] int get_xattrs(int fd, std::size_t most, Xattrs& out);
+[[nodiscard]] int get_xattrs(int fd, std::size_t most, Xattrs& out, bool trusted = true);
 // An errno. Without a value the attribute goes; it may be gone already.
 [[nodiscard]] int set_xattr(int fd, const std::string& name,
                             const std::span<const std::uint8_t>* value);

@@ -14,6 +14,7 @@ enum : std::uint32_t {  // of a HELLO reply
   kHelloNeedsProof = 1U << 1U,
   kHelloObjects = 1U << 2U,  // has the operations from LEASE on
   kHelloOwners = 1U << 3U,   // lets clients set owners and all bits of a mode
+  kHelloTrusted = 1U << 4U,  // ... and sees all extended attributes, those that are trusted. too
 };
 
 // A reply without anything behind its head.

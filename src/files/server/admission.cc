@@ -4,6 +4,7 @@
 #include <cerrno>
 #include <utility>
 
+#include "files/protocol/file_xattrs.h"
 #include "files/protocol/token_proof.h"
 
 namespace weft::files {
@@ -46,7 +47,8 @@ int Admission::greet(const HelloRequest& request, const Asked& asked) {
   HelloReply reply;
   reply.flags = kHelloObjects | (shared_.tree.writable() ? kHelloWritable : 0U) |
                 (needs_proof ? kHelloNeedsProof : 0U) |
-                (shared_.options.owners ? kHelloOwners : 0U);
+                (shared_.options.owners ? kHelloOwners : 0U) |
+                (shared_.options.owners && sees_trusted() ? kHelloTrusted : 0U);
   reply.credits = kCredits;
   reply.max_io = kMaxIoBytes;
   reply.verifier = shared_.verifier;

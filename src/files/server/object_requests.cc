@@ -71,7 +71,7 @@ int ObjectRequests::xattrs(const XattrsRequest& request, XattrsReply& reply,
   int error = 0;
   reply.state = state_of(object.get(), &error);
   Xattrs found;
-  if (error == 0) error = get_xattrs(object.get(), room.size(), found);
+  if (error == 0) error = get_xattrs(object.get(), room.size(), found, shared_.options.owners);
   if (error == 0) reply.bytes = static_cast<std::uint32_t>(encode(found, room));
   return error;
 }
