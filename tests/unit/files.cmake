@@ -7,6 +7,7 @@ if(TARGET weft_files)
             "${CMAKE_CURRENT_LIST_DIR}/files_changes_test.cc"
             "${CMAKE_CURRENT_LIST_DIR}/files_filter_test.cc"
             "${CMAKE_CURRENT_LIST_DIR}/files_hidden_test.cc"
+            "${CMAKE_CURRENT_LIST_DIR}/files_kept_test.cc"
             "${CMAKE_CURRENT_LIST_DIR}/files_messages_test.cc"
             "${CMAKE_CURRENT_LIST_DIR}/files_pace_test.cc"
             "${CMAKE_CURRENT_LIST_DIR}/files_pages_test.cc"

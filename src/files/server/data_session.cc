@@ -36,7 +36,7 @@ Session::Session(Shared& shared, Port& port, rdma_cm_id* id)
       uploads_(shared, answers_, files_, window_, port.staging().memory.lkey()),
       plays_(answers_),
       file_requests_(shared, answers_, files_, laters_, uploads_),
-      object_requests_(shared, files_),
+      object_requests_(shared, files_, laters_),
       moved_at_(admission_.created()) {}
 
 Outcome<std::unique_ptr<Session>> Session::create(Shared& shared, Port& port, rdma_cm_id* id) {

@@ -14,9 +14,12 @@ std::optional<KeepKey> KeptFiles::add(OpenFiles& files) {
   return key;
 }
 
-void KeptFiles::drop_oldest() {
-  count_ -= lost_.front().files.size();
-  lost_.pop_front();
+// Among equals the one that was lost first.
+void KeptFiles::drop_most() {
+  const auto most =
+      std::ranges::max_element(lost_, {}, [](const Lost& one) { return one.files.size(); });
+  count_ -= most->files.size();
+  lost_.erase(most);
 }
 
 void KeptFiles::lost(const KeepKey& key, Clock::time_point now) {
@@ -27,8 +30,7 @@ void KeptFiles::lost(const KeepKey& key, Clock::time_point now) {
   if (one.files.empty()) return;
   count_ += one.files.size();
   lost_.push_back(std::move(one));
-  while (count_ > kMost && lost_.size() > 1) drop_oldest();
-  if (count_ > kMost) drop_oldest();
+  while (count_ > kMost) drop_most();
 }
 
 OpenFiles::File KeptFiles::find(const KeepKey& key, std::uint64_t handle) {
@@ -40,7 +42,10 @@ OpenFiles::File KeptFiles::find(const KeepKey& key, std::uint64_t handle) {
 }
 
 void KeptFiles::expire(Clock::time_point now) {
-  while (!lost_.empty() && lost_.front().until <= now) drop_oldest();
+  while (!lost_.empty() && lost_.front().until <= now) {
+    count_ -= lost_.front().files.size();
+    lost_.pop_front();
+  }
 }
 
 }  // namespace weft::files

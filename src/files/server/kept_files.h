@@ -23,7 +23,9 @@ class KeptFiles {
  public:
   using Clock = std::chrono::steady_clock;
   static constexpr std::chrono::seconds kTime{60};
-  static constexpr std::size_t kMost = 4096;  // files; those that were lost first make room
+  // Files. The session that has left most of them makes room: no client can throw out those of
+  // all others.
+  static constexpr std::size_t kMost = 4096;
 
   // A key for the files of a session, which calls lost() before they go.  Nothing: no random
   // numbers
@@ -44,7 +46,7 @@ class KeptFiles {
     Clock::time_point until;
     std::map<std::uint64_t, OpenFiles::File> files;
   };
-  void drop_oldest();
+  void drop_most();
 
   std::map<KeepKey, OpenFiles*> present_;
   std::list<Lost> lost_;   // the oldest first

@@ -20,7 +20,10 @@ int ObjectRequests::find(std::uint64_t handle, const PathName& path, bool change
 int ObjectRequests::lease(const LeaseRequest& request, LeaseReply& reply) {
   const auto file = files_.find(request.handle);
   if (file == nullptr || file->writable()) return EBADF;
-  if (const int error = shared_.leases->take(file); error != 0) return error;
+  // Somebody may have written while the first was away, and another would not say so.
+  if (file->leased && !Leases::has(*file)) return ESTALE;
+  const int taken = file->leased ? 0 : shared_.leases->take(file);
+  if (taken != 0) return taken;
   file->leased = true;
   int error = 0;
   reply.state = state_of(file->get(), &error);
@@ -55,7 +58,7 @@ int ObjectRequests::keep(const KeepRequest& /*request*/, KeepReply& reply) {
 }
 
 int ObjectRequests::reopen(const ReopenRequest& request, ReopenRequest::Reply& reply) {
-  if (!files_.have_room(0)) return EMFILE;
+  if (!files_.have_room(laters_.size())) return EMFILE;
   const auto file = shared_.kept->find(request.key, request.handle);
   if (file == nullptr || file->draft != nullptr) return ESTALE;
   int error = 0;

@@ -18,7 +18,9 @@ namespace weft::files {
 
 class ObjectRequests {
  public:
-  ObjectRequests(Shared& shared, OpenFiles& files) : shared_(shared), files_(files) {}
+  // Files that `laters` opens have their places already.
+  ObjectRequests(Shared& shared, OpenFiles& files, const Laters& laters)
+      : shared_(shared), files_(files), laters_(laters) {}
   ObjectRequests(const ObjectRequests&) = delete;
   ObjectRequests& operator=(const ObjectRequests&) = delete;
 
@@ -47,6 +49,7 @@ class ObjectRequests {
 
   Shared& shared_;
   OpenFiles& files_;
+  const Laters& laters_;
   std::optional<KeepKey> key_;
 };
 
