@@ -203,6 +203,8 @@ def case_a_disk_that_fails(tmp):
             assert not (tmp / "copy").exists()
             run("cat", server.url("file"), code=1, text="Input/output error")
             assert run("ls", server.url()) == b"file\n"
+            # A lease there knows nothing of other machines.
+            run("get", "--strict", server.url("file"), tmp / "copy", code=1, text="has no leases")
         assert "errors" in server.log, server.log
 
 

@@ -40,8 +40,9 @@ os::Fd find_in(int folder, const std::string& name) {
 
 // From here to CLOSE nobody writes the file. A writer is waited for as long as a change would be.
 Outcome<void> Fetch::take_lease(Opened& opened, const std::string& path) {
-  if (!options_.strict || opened.handle == 0) return {};
-  if (!client_->has_objects()) {
+  if (!options_.strict) return {};
+  // Without a handle there is nothing to take a lease of.
+  if (!client_->has_objects() || opened.handle == 0) {
     return failed(EOPNOTSUPP, server_.host, "the server's release has no --strict; upgrade it");
   }
   for (int tries = 0;; ++tries) {

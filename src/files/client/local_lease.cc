@@ -11,6 +11,8 @@
 #include <mutex>
 #include <thread>
 
+#include "files/protocol/file_attributes.h"
+
 namespace weft::files {
 namespace {
 
@@ -48,6 +50,7 @@ void handle_breaks() {
 }  // namespace
 
 int LocalLease::take(int fd) {
+  if (!leases_tell(fd)) return EINVAL;
   std::call_once(g_handles, handle_breaks);
   for (slot_ = 0; slot_ < kMost; ++slot_) {
     int expected = kFree;

@@ -98,6 +98,19 @@ bool is_fresh(int fd, std::int64_t changed_ns, std::int64_t before_ns) {
   return age < kCoarseNs && age < tick_ns(fd, changed_ns);
 }
 
+bool leases_tell(int fd) {
+  struct statfs where {};
+  if (fstatfs(fd, &where) != 0) return false;
+  switch (static_cast<std::uint32_t>(where.f_type)) {
+    case 0x65735546U:  // FUSE
+    case 0x01021997U:  // 9P
+    case 0x517bU:      // SMB, of three ages
+    case 0xff534d42U:
+    case 0xfe534d42U: return false;
+    default: return true;
+  }
+}
+
 int look_at(int at, const char* name, struct statx& out) {
   constexpr int kFlags = AT_SYMLINK_NOFOLLOW | AT_EMPTY_PATH | AT_STATX_SYNC_AS_STAT;
   return statx(at, name, kFlags, STATX_BASIC_STATS | STATX_BTIME, &out) == 0 ? 0 : errno;

@@ -26,6 +26,10 @@ namespace weft::files {
 // `changed_ns`: its time of the last change of the inode. `before_ns`: CLOCK_REALTIME before that
 // was looked at. A later time is wrong: who was held up in between would find the file old enough.
 [[nodiscard]] bool is_fresh(int fd, std::int64_t changed_ns, std::int64_t before_ns);
+// Whether a read lease of an open file tells that nobody writes it. Where another machine or
+// program has the files (FUSE, 9P, SMB) the kernel gives leases that know of this machine's writers
+// only.
+[[nodiscard]] bool leases_tell(int fd);
 // Gives `out` the permissions that a client may make of `now`, a mode: the sticky bit is for
 // folders, and a set-id bit that is there may stay.  EPERM: another set-id bit, by which programs
 // would run as the server's user. `any`: it may make all of them.

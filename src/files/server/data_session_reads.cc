@@ -45,7 +45,8 @@ void Session::opened(OpenFiles::File file, const FileState& state, const RemoteM
   reply.state = state;
   const std::uint64_t size = state.attributes.size;
   const std::uint32_t room = std::min(to.bytes, kMaxIoBytes);
-  const bool whole = size <= room;
+  // Where no octets are asked for, the client wants the file: a lease of it, or to see it grow.
+  const bool whole = room != 0 && size <= room;
   if (!whole) reply.handle = files_.add(file);
   const auto first = static_cast<std::uint32_t>(std::min<std::uint64_t>(size, room));
   if (first == 0) return answers_.send(asked, reply);

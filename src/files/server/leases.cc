@@ -23,6 +23,7 @@ int Leases::open() {
 
 int Leases::take(const OpenFiles::File& file) {
   const int fd = file->get();
+  if (!leases_tell(fd)) return EINVAL;
   // Without an owner of its own the kernel might tell one thread alone.
   if (fcntl(fd, F_SETOWN, getpid()) != 0 || fcntl(fd, F_SETLEASE, F_RDLCK) != 0) return errno;
   std::erase_if(files_, [](const auto& one) { return one.expired(); });

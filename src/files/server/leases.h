@@ -24,7 +24,7 @@ class Leases {
   // Until the file is closed. An errno.
   //   EAGAIN   somebody has it open for writing
   //   EACCES   it belongs to somebody else
-  //   EINVAL   this file system has no leases
+  //   EINVAL   this file system has no leases, or none that tell: leases_tell()
   [[nodiscard]] int take(const OpenFiles::File& file);
   // Whether the server had the lease all the time since take().
   [[nodiscard]] static bool has(const OpenFile& file);
