@@ -1,7 +1,6 @@
 #include "files/mount/remote.h"
 
 #include <algorithm>
-#include <chrono>
 #include <cstring>
 #include <thread>
 
@@ -15,9 +14,6 @@ using files::Outcome;
 
 namespace {
 
-// A server short of memory for a list is asked again so often, with a pause.
-constexpr int kListTries = 50;
-constexpr std::chrono::milliseconds kListPause{20};
 // More than any file system has in one folder, and less than what fills memory.
 constexpr std::uint64_t kEntriesMax = 16U << 20U;
 // Errors of Linux are below this; the kernel takes no others from a file system.

@@ -7,6 +7,7 @@
 #pragma once
 
 #include <cerrno>
+#include <chrono>
 #include <cstdint>
 #include <functional>
 #include <map>
@@ -20,6 +21,10 @@
 #include "files/mount/mount_changes.h"
 
 namespace weft::mount {
+
+// A server short of memory for a list is asked again so often, with a pause.
+inline constexpr int kListTries = 50;
+inline constexpr std::chrono::milliseconds kListPause{20};
 
 class Remote {
  public:

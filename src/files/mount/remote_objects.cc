@@ -1,6 +1,9 @@
 // Extended attributes of a served file.
 #include "files/mount/remote.h"
 
+#include <cerrno>
+#include <thread>
+
 namespace weft::mount {
 
 namespace {
@@ -13,12 +16,18 @@ int Remote::xattrs(const std::string& path, files::Xattrs& out) {
   if (auto ok = ready(); !ok) return local_error(ok.error());
   if (!client_->has_objects()) return EOPNOTSUPP;
   const std::string name = name_of(path);
-  const auto answer = call_again([&] {
-    const std::uint64_t address = files::address_of(memory_.data());
-    return files::XattrsRequest{0, {address, memory_.rkey(), kXattrPageBytes}, {name}};
-  });
   files::XattrsReply reply;
-  if (const int error = take_reply(answer, reply); error != 0) return error;
+  for (int tries = 0;;) {
+    const auto answer = call_again([&] {
+      const std::uint64_t address = files::address_of(memory_.data());
+      return files::XattrsRequest{0, {address, memory_.rkey(), kXattrPageBytes}, {name}};
+    });
+    const int error = take_reply(answer, reply);
+    if (error == 0) break;
+    // The server is short of memory just now.
+    if (error != EAGAIN || ++tries == kListTries) return error;
+    std::this_thread::sleep_for(kListPause);
+  }
   if (reply.bytes > kXattrPageBytes) return EIO;
   // The server can write into its part of our memory at any time.
   const std::vector<std::uint8_t> page(memory_.data(), memory_.data() + reply.bytes);
