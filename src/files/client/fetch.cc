@@ -89,7 +89,9 @@ Outcome<void> Fetch::get(const std::string& path, const std::string& to) {
 }
 
 Outcome<Destination> Fetch::open_destination(const std::string& root) {
-  return options_.dry_run ? Destination::open_to_look(root) : Destination::open(root, true);
+  // With --archive it gets its mode at the end, and nobody else is to see what is in it before.
+  const mode_t mode = options_.archive ? 0700 : 0777;
+  return options_.dry_run ? Destination::open_to_look(root) : Destination::open(root, true, mode);
 }
 
 Outcome<void> Fetch::get_tree(const std::string& path) {

@@ -57,9 +57,10 @@ int write_fully(int fd, const std::uint8_t* data, std::size_t bytes) {
   return 0;
 }
 
-Outcome<Destination> Destination::open(const std::string& folder, bool create) {
+Outcome<Destination> Destination::open(const std::string& folder, bool create, mode_t mode) {
   Destination out;
-  out.made_ = create && mkdir(folder.c_str(), 0777) == 0;
+  out.mode_ = mode;
+  out.made_ = create && mkdir(folder.c_str(), mode) == 0;
   if (create && !out.made_ && errno != EEXIST) return failed(errno, "cannot make " + folder);
   out.name_ = folder;
   out.root_ = os::Fd(::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
@@ -120,7 +121,7 @@ Outcome<os::Fd> Destination::open_or_make(const std::string& path, bool& made) c
   const os::Fd parent(
       open_folder_below(root_.get(), slash == std::string::npos ? "" : path.substr(0, slash)));
   const std::string last = slash == std::string::npos ? path : path.substr(slash + 1);
-  if (!parent || mkdirat(parent.get(), last.c_str(), 0777) != 0) {
+  if (!parent || mkdirat(parent.get(), last.c_str(), mode_) != 0) {
     return failed(errno, name_ + "/" + path);
   }
   found = os::Fd(open_folder_below(root_.get(), path));

@@ -1,6 +1,8 @@
 // The client's side of a copy: files and folders of this machine.
 #pragma once
 
+#include <sys/types.h>
+
 #include <cstdint>
 #include <memory>
 #include <optional>
@@ -20,8 +22,9 @@ namespace weft::files {
 // folder, and no symbolic link below it is followed.
 class Destination {
  public:
-  // Makes the folder if `create`.
-  [[nodiscard]] static Outcome<Destination> open(const std::string& folder, bool create);
+  // Makes the folder if `create`. `mode`: of all folders that are made.
+  [[nodiscard]] static Outcome<Destination> open(const std::string& folder, bool create,
+                                                 mode_t mode = 0777);
   // One in which nothing is made: it and its folders may be missing.
   [[nodiscard]] static Outcome<Destination> open_to_look(const std::string& folder);
 
@@ -48,6 +51,7 @@ class Destination {
 
   std::string name_;
   os::Fd root_;
+  mode_t mode_ = 0777;
   bool made_ = false;
   bool only_looks_ = false;
   std::vector<Kept> kept_;
