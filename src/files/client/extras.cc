@@ -1,12 +1,19 @@
 #include "files/client/extras.h"
 
 #include <algorithm>
+#include <utility>
 
 namespace weft::files {
 
 void Extras::clear() {
   all_.clear();
+  bytes_ = 0;
   source_is_empty_ = false;
+}
+
+void Extras::note(Extra extra) {
+  bytes_ += sizeof extra + extra.below.size() + extra.name.size();
+  all_.push_back(std::move(extra));
 }
 
 Outcome<void> Extras::may_go(const CopyOptions& options, const CopyTotals& totals) const {

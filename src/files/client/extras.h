@@ -6,6 +6,7 @@
 // failure. Then each name is asked for once more, and goes only if the answer is ENOENT.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <string>
 #include <vector>
@@ -27,7 +28,9 @@ class Extras {
  public:
   // Another copy begins.
   void clear();
-  void note(Extra extra) { all_.push_back(std::move(extra)); }
+  void note(Extra extra);
+  // They take more memory than a server may make a client take.
+  [[nodiscard]] bool is_full() const { return bytes_ > kBytesMax; }
   // The source's root has no entry at all.
   void note_empty_source() { source_is_empty_ = true; }
 
@@ -39,7 +42,9 @@ class Extras {
   [[nodiscard]] std::vector<Extra> in_order() &&;
 
  private:
+  static constexpr std::size_t kBytesMax = std::size_t{1} << 30U;
   std::vector<Extra> all_;
+  std::size_t bytes_ = 0;
   bool source_is_empty_ = false;
 };
 

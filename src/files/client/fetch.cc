@@ -16,8 +16,9 @@ namespace {
 
 // Files that are noted before the first of them is fetched: what they need of memory is bounded.
 constexpr std::size_t kQueuedFiles = 10000;
-// The names of folders that are still to be walked may take so much: a server decides how many.
-constexpr std::size_t kFolderBytesMax = std::size_t{256} << 20U;
+// The names of folders that are still to be walked, and what is kept to the end, may take so much:
+// a server decides how many there are.
+constexpr std::size_t kNameBytesMax = std::size_t{256} << 20U;
 
 }  // namespace
 
@@ -100,6 +101,8 @@ Outcome<void> Fetch::get_tree(const std::string& path) {
   }
   extras_.clear();
   first_names_.clear();
+  claimed_.clear();
+  kept_bytes_ = 0;
   further_names_.clear();
   walked_.clear();
   unflushed_.clear();
@@ -112,8 +115,9 @@ Outcome<void> Fetch::get_tree(const std::string& path) {
     auto ok = walk(path, below);
     if (!ok && !client_->alive()) return ok;
     if (!ok) report(ok.error());
-    if (folder_bytes_ > kFolderBytesMax) {
-      return failed(EPROTO, path, "more folders than 256 MiB of memory can name");
+    if (folder_bytes_ + kept_bytes_ > kNameBytesMax) {
+      return failed(EPROTO, path,
+                    "more folders than 256 MiB of memory can name, or files with several names");
     }
     if (files_.size() < kQueuedFiles) continue;
     if (ok = get_queued(); !ok) return ok;
@@ -210,6 +214,7 @@ Outcome<void> Fetch::walk(const std::string& path, const std::string& below) {
   ++totals_.folders;
   if (options_.durable) unflushed_.note(below);
   const auto entries = list(join(path, below));
+    kept_bytes_ += sizeof below + below.size();
   if (!entries) return tl::unexpected(entries.error());
   const auto name = std::make_shared<const std::string>(below);
   for (const Named& entry : *entries) {
@@ -221,6 +226,9 @@ Outcome<void> Fetch::walk(const std::string& path, const std::string& below) {
   return options_.remove ? note_extras(below, (*folder)->get(), *entries) : Outcome<void>();
 }
 
+    if (folder_bytes_ + kept_bytes_ > kNameBytesMax) return {};  // get_tree() says so
+    if (files_.size() < kQueuedFiles) continue;
+    if (ok = get_queued(); !ok) return ok;
 Outcome<void> Fetch::take_entry(const std::string& path, const Named& entry,
                                 const std::shared_ptr<const std::string>& below, int folder) {
   if (options_.filter.hides(*below, entry.name, S_ISDIR(entry.attributes.mode))) return {};

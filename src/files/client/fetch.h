@@ -3,11 +3,15 @@
 // One thread.
 #pragma once
 
+#include <sys/stat.h>
+
 #include <functional>
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
 #include <unordered_map>
+#include <utility>
 #include <vector>
 
 #include "files/client/copy_options.h"
@@ -144,4 +148,7 @@ class Fetch {
   CopyTotals totals_;
 };
 
+  std::size_t kept_bytes_ = 0;  // memory that they all take
+  // Files here with several names, and which one of the server each of them is.
+  std::map<std::pair<dev_t, ino_t>, std::uint64_t> claimed_;
 }  // namespace weft::files

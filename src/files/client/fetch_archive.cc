@@ -137,7 +137,8 @@ Outcome<void> Fetch::finish_link(int folder, const Named& entry) {
 // The first name that is met is copied; others become names of that copy at the end.
 bool Fetch::is_further_name(const Named& entry, const std::string& below) {
   const Attributes& a = entry.attributes;
-  if (a.links < 2 || S_ISDIR(a.mode)) return false;
+  if (a.links < 2 || S_ISDIR(a.mode) || S_ISSOCK(a.mode)) return false;
+  kept_bytes_ += sizeof(FirstName) + below.size();
   const auto [at, is_first] = first_names_.try_emplace(a.file_id, FirstName{below, a});
   // Two files that only seem to be one are copied each by itself.
   if (is_first || !(at->second.attributes == a)) return false;

@@ -44,6 +44,14 @@ Outcome<std::vector<Named>> Push::list_there(const std::string& to) {
   return there;
 }
 
+namespace {
+
+tl::unexpected<Failed> too_many(const std::string& folder) {
+  return failed(EPROTO, folder, "more names that only the server has than 1 GiB of memory holds");
+}
+
+}  // namespace
+
 Outcome<void> Push::note_extras(const std::string& below, const std::string& to,
                                 const std::unordered_set<std::string>& keep) {
   const auto there = list_there(to);
@@ -56,6 +64,7 @@ Outcome<void> Push::note_extras(const std::string& below, const std::string& to,
     if (keep.contains(one.name) && !is_hidden) continue;
     if (options_.filter.protects(below, one.name, is_folder, options_.delete_excluded)) continue;
     extras_.note({below, one.name, is_folder, is_hidden});
+    if (extras_.is_full()) return too_many(to);
     if (!is_hidden || !is_folder) continue;
     if (auto ok = note_hidden(join(below, one.name), join(to, one.name)); !ok) return ok;
   }
@@ -75,6 +84,7 @@ Outcome<void> Push::note_hidden(const std::string& below, const std::string& to)
       const bool is_folder = S_ISDIR(one.attributes.mode);
       if (options_.filter.protects(here, one.name, is_folder, options_.delete_excluded)) continue;
       extras_.note({here, one.name, is_folder, true});
+      if (extras_.is_full()) return too_many(there);
       if (is_folder) folders.emplace_back(join(here, one.name), join(there, one.name));
     }
   }
