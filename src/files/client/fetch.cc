@@ -60,6 +60,9 @@ Outcome<std::vector<Named>> Fetch::list(const std::string& path) {
 
 Outcome<void> Fetch::get(const std::string& path, const std::string& to) {
   links_ = kLinksAnywhere;
+  if (options_.archive && !client_->has_objects()) {
+    return failed(EOPNOTSUPP, server_.host, "the server's release has no -a; upgrade Weft there");
+  }
   const auto found = stat(path);
   if (!found) return tl::unexpected(found.error());
   struct stat here {};
@@ -96,9 +99,6 @@ Outcome<Destination> Fetch::open_destination(const std::string& root) {
 }
 
 Outcome<void> Fetch::get_tree(const std::string& path) {
-  if (options_.archive && !client_->has_objects()) {
-    return failed(EOPNOTSUPP, server_.host, "the server's release has no -a; upgrade Weft there");
-  }
   extras_.clear();
   first_names_.clear();
   claimed_.clear();
@@ -172,7 +172,11 @@ Outcome<void> Fetch::get_file_to(const std::string& path, const Attributes& attr
   const std::string last = slash == std::string::npos ? full : full.substr(slash + 1);
   if (is_here((*folder)->get(), last, attributes)) {
     ++totals_.skipped;
-    tell(CopyStep::Kind::kSame, last, attributes);
+    if (!options_.archive) {
+      tell(CopyStep::Kind::kSame, last, attributes);
+    } else if (auto ok = update_single((*folder)->get(), {last, attributes}, path); !ok) {
+      return ok;
+    }
     return options_.durable && !options_.dry_run && fsync((*folder)->get()) != 0
                ? failed(errno, full)
                : Outcome<void>();
@@ -183,13 +187,14 @@ Outcome<void> Fetch::get_file_to(const std::string& path, const Attributes& attr
 }
 
 // With --durable it is on the disk, too.
-bool Fetch::is_here(int folder, const std::string& name, const Attributes& a) const {
+bool Fetch::is_here(int folder, const std::string& name, const Attributes& a) {
   if (!options_.only_newer) return false;
   struct stat s {};
   if (fstatat(folder, name.c_str(), &s, AT_SYMLINK_NOFOLLOW) != 0 || !S_ISREG(s.st_mode))
     return false;
   const std::int64_t mtime = os::ns_of(s.st_mtim);
   return static_cast<std::uint64_t>(s.st_size) == a.size && mtime == a.mtime_ns &&
+         !is_another(s, a) &&
          (!options_.durable || options_.dry_run || flush_here(folder, name, mtime));
 }
 
@@ -209,26 +214,26 @@ Outcome<void> Fetch::walk(const std::string& path, const std::string& below) {
   if (made) tell(CopyStep::Kind::kFolder, below);
   if (options_.archive) {
     walked_.push_back(below);
+    kept_bytes_ += sizeof below + below.size();
     open_to_owner((*folder)->get());
   }
   ++totals_.folders;
   if (options_.durable) unflushed_.note(below);
   const auto entries = list(join(path, below));
-    kept_bytes_ += sizeof below + below.size();
   if (!entries) return tl::unexpected(entries.error());
   const auto name = std::make_shared<const std::string>(below);
   for (const Named& entry : *entries) {
     auto ok = take_entry(join(join(path, below), entry.name), entry, name, (*folder)->get());
     if (!ok && !client_->alive()) return ok;
     if (!ok) report(ok.error());
+    if (folder_bytes_ + kept_bytes_ > kNameBytesMax) return {};  // get_tree() says so
+    if (files_.size() < kQueuedFiles) continue;
+    if (ok = get_queued(); !ok) return ok;
   }
   if (below.empty() && entries->empty()) extras_.note_empty_source();
   return options_.remove ? note_extras(below, (*folder)->get(), *entries) : Outcome<void>();
 }
 
-    if (folder_bytes_ + kept_bytes_ > kNameBytesMax) return {};  // get_tree() says so
-    if (files_.size() < kQueuedFiles) continue;
-    if (ok = get_queued(); !ok) return ok;
 Outcome<void> Fetch::take_entry(const std::string& path, const Named& entry,
                                 const std::shared_ptr<const std::string>& below, int folder) {
   if (options_.filter.hides(*below, entry.name, S_ISDIR(entry.attributes.mode))) return {};

@@ -72,7 +72,8 @@ class Fetch {
   [[nodiscard]] Outcome<void> remove_extra(const std::string& path, const Extra& extra);
   [[nodiscard]] static bool flush_here(int folder, const std::string& name, std::int64_t mtime_ns);
   [[nodiscard]] Outcome<void> flush_folders();
-  [[nodiscard]] bool is_here(int folder, const std::string& name, const Attributes& a) const;
+  [[nodiscard]] bool is_here(int folder, const std::string& name, const Attributes& a);
+  [[nodiscard]] bool is_another(const struct stat& here, const Attributes& a);
   [[nodiscard]] Outcome<Destination> open_destination(const std::string& root);
   [[nodiscard]] Outcome<void> would_get_queued();
   void tell(CopyStep::Kind kind, const std::string& below, const Attributes& a = {}) const;
@@ -99,7 +100,12 @@ class Fetch {
                                             const std::string& path);
   [[nodiscard]] Outcome<void> update_details(int folder, const Named& entry,
                                              const std::string& below, const std::string& path);
+  [[nodiscard]] Outcome<void> update_single(int folder, const Named& entry,
+                                            const std::string& path);
+  [[nodiscard]] Outcome<void> update_to(int folder, const Named& entry, const std::string& below,
+                                        const Details& details);
   [[nodiscard]] Outcome<void> finish_link(int folder, const Named& entry);
+  void note_parted(const std::string& below, const std::string& first);
   [[nodiscard]] bool is_further_name(const Named& entry, const std::string& below);
   [[nodiscard]] Outcome<void> take_special(int folder, const Named& entry, const std::string& below,
                                            const std::string& path);
@@ -142,13 +148,13 @@ class Fetch {
   std::unordered_map<std::uint64_t, FirstName> first_names_;  // by Attributes::file_id
   std::vector<FurtherName> further_names_;
   std::vector<std::string> walked_;
+  std::size_t kept_bytes_ = 0;  // memory that they all take
+  // Files here with several names, and which one of the server each of them is.
+  std::map<std::pair<dev_t, ino_t>, std::uint64_t> claimed_;
   Extras extras_;
   Unflushed unflushed_;                   // folders below the destination
   std::uint16_t links_ = kLinksAnywhere;  // Request::links of this copy
   CopyTotals totals_;
 };
 
-  std::size_t kept_bytes_ = 0;  // memory that they all take
-  // Files here with several names, and which one of the server each of them is.
-  std::map<std::pair<dev_t, ino_t>, std::uint64_t> claimed_;
 }  // namespace weft::files

@@ -10,6 +10,7 @@
 
 #include "files/client/blocks.h"
 #include "files/client/fetch.h"
+#include "files/protocol/open_beneath.h"
 #include "files/protocol/path_name.h"
 #include "os/clock.h"
 #include "os/fd.h"
@@ -94,7 +95,9 @@ Outcome<void> Fetch::carry_details(const Opened& opened, Part& part, const std::
   if (!details) return tl::unexpected(details.error());
   const Attributes& a = details->attributes;
   const Attributes& before = opened.state.attributes;
-  if (a.file_id != before.file_id || a.ctime_ns != before.ctime_ns || a.size != before.size) {
+  const bool same =
+      a.file_id == before.file_id && a.ctime_ns == before.ctime_ns && a.size == before.size;
+  if (!same && !options_.allow_changing) {
     return failed(ESTALE, path, "the file changed while it was read; run this again");
   }
   part.carry(std::move(*details));
@@ -105,16 +108,42 @@ Outcome<void> Fetch::carry_details(const Opened& opened, Part& part, const std::
 Outcome<void> Fetch::update_details(int folder, const Named& entry, const std::string& below,
                                     const std::string& path) {
   const auto details = details_of(0, path);
-  if (!details) return tl::unexpected(details.error());
+  return details ? update_to(folder, entry, below, *details) : tl::unexpected(details.error());
+}
+
+// ... that the user names: what a link leads to, not the link.
+Outcome<void> Fetch::update_single(int folder, const Named& entry, const std::string& path) {
+  const auto opened = open_remote(path);
+  if (!opened) return tl::unexpected(opened.error());
+  const auto details = details_of(opened->handle, path);
+  let_go(*opened);
+  return details ? update_to(folder, entry, entry.name, *details) : tl::unexpected(details.error());
+}
+
+namespace {
+
+// To flush a regular file: opening another would already do something, or wait. Its folder is
+// flushed at the end.
+os::Fd open_to_flush(int fd) {
+  struct stat s {};
+  if (fstat(fd, &s) != 0 || !S_ISREG(s.st_mode)) return {};
+  return os::Fd(open(proc_name(fd).c_str(), O_RDONLY | O_NONBLOCK | O_CLOEXEC));
+}
+
+}  // namespace
+
+Outcome<void> Fetch::update_to(int folder, const Named& entry, const std::string& below,
+                               const Details& details) {
   const os::Fd here = find_in(folder, entry.name);
   bool differ = false;
-  int error = here ? differs(here.get(), *details, differ) : errno;
+  int error = here ? differs(here.get(), details, differ) : errno;
   if (error == 0 && differ && !options_.dry_run) {
-    error = set_details(here.get(), *details);
-    if (error == 0 && options_.durable) {
-      const os::Fd file(openat(folder, entry.name.c_str(), O_RDONLY | O_NOFOLLOW | O_CLOEXEC));
-      if (!file || fsync(file.get()) != 0) error = errno;
-    }
+    const bool flushes = options_.durable && S_ISREG(details.attributes.mode);
+    // Before or afterwards it may be closed to its owner.
+    os::Fd file = flushes ? open_to_flush(here.get()) : os::Fd();
+    error = set_details(here.get(), details);
+    if (flushes && !file) file = open_to_flush(here.get());
+    if (error == 0 && flushes && (!file || fsync(file.get()) != 0)) error = errno;
   }
   if (error != 0) return failed(error, destination_->shown(below));
   tell(differ ? CopyStep::Kind::kChanged : CopyStep::Kind::kSame, below, entry.attributes);
@@ -140,10 +169,28 @@ bool Fetch::is_further_name(const Named& entry, const std::string& below) {
   if (a.links < 2 || S_ISDIR(a.mode) || S_ISSOCK(a.mode)) return false;
   kept_bytes_ += sizeof(FirstName) + below.size();
   const auto [at, is_first] = first_names_.try_emplace(a.file_id, FirstName{below, a});
-  // Two files that only seem to be one are copied each by itself.
-  if (is_first || !(at->second.attributes == a)) return false;
+  if (is_first) return false;
+  if (!same_version(at->second.attributes, a)) {
+    note_parted(below, at->second.below);
+    return false;
+  }
   further_names_.push_back({below, a.file_id});
   return true;
+}
+
+// The contents are right, or will be said not to be.
+void Fetch::note_parted(const std::string& below, const std::string& first) {
+  const Failed why{ESTALE, destination_->shown(below), parted_from(first)};
+  if (!options_.allow_changing) return report(why);
+  ++totals_.changed;
+  if (watcher_.warned) watcher_.warned(why);
+}
+
+// Whether the file here is there for another one of the server: two that were one when they were
+// copied, and are no longer. The second gets a file of its own.
+bool Fetch::is_another(const struct stat& here, const Attributes& a) {
+  if (!options_.archive || here.st_nlink < 2) return false;
+  return claimed_.try_emplace({here.st_dev, here.st_ino}, a.file_id).first->second != a.file_id;
 }
 
 // FIFOs, and for root devices. Sockets are of no use without the program that made them.
@@ -281,6 +328,8 @@ Outcome<void> Fetch::finish_folder(const std::string& path, const std::string& b
       details_of(0, remote.empty() || remote.ends_with('/') ? remote : remote + "/");
   if (!details) return tl::unexpected(details.error());
   if (!S_ISDIR(details->attributes.mode)) return failed(ENOTDIR, remote);
+  // That in which a server shows several folders is none itself.
+  if (details->attributes.file_id == 0) return {};
   const int fd = (*folder)->get();
   const timespec times[2] = {{0, UTIME_OMIT}, os::timespec_of(details->attributes.mtime_ns)};
   int error = set_details(fd, *details);

@@ -71,6 +71,9 @@ Outcome<void> Push::put(const std::string& from, const std::string& to) {
   source_name_ = from;
   struct stat s {};
   if (!source_ || fstat(source_.get(), &s) != 0) return failed(errno, from);
+  if (options_.archive && !client_->has_objects()) {
+    return failed(EOPNOTSUPP, server_.host, "the server's release has no -a; upgrade Weft there");
+  }
   const bool into = to.empty() || to.ends_with('/') || is_remote_folder(to);
   if (!client_->alive()) return failed(ECONNRESET, server_.host);
   if (S_ISREG(s.st_mode)) {
@@ -86,9 +89,6 @@ Outcome<void> Push::put(const std::string& from, const std::string& to) {
   // The user says where the tree goes, and may do so by a link. Below it nobody else may.
   links_ = static_cast<std::uint16_t>(target.size());
   modes_.clear();
-  if (options_.archive && !client_->has_objects()) {
-    return failed(EOPNOTSUPP, server_.host, "the server's release has no -a; upgrade Weft there");
-  }
   if (auto ok = make_folder(target, s.st_mode); !ok) return ok;
   return put_tree(target);
 }
@@ -97,6 +97,7 @@ Outcome<void> Push::put(const std::string& from, const std::string& to) {
 Outcome<void> Push::put_tree(const std::string& to) {
   extras_.clear();
   first_names_.clear();
+  claimed_.clear();
   further_names_.clear();
   not_copied_.clear();
   finished_.clear();
@@ -181,7 +182,8 @@ Outcome<void> Push::put_entry(int folder, const std::string& name, const std::st
     return failed(errno, here(local));
   }
   if (options_.filter.hides(below, name, S_ISDIR(s.st_mode))) return {};
-  if (options_.archive && !is_unfinished(name) && is_further_name(s, to)) return {};
+  if (options_.archive && !is_unfinished(name) && is_further_name(folder, name.c_str(), to))
+    return {};
   if (S_ISLNK(s.st_mode)) {
     auto ok = put_link_of(folder, name.c_str(), to);
     const bool finishes = ok && options_.archive && !options_.dry_run;
@@ -206,6 +208,7 @@ Outcome<void> Push::put_entry(int folder, const std::string& name, const std::st
   if (!fd || fstat(fd.get(), &s) != 0) return failed(errno, here(local));
   if (S_ISREG(s.st_mode)) return put_file(fd.get(), to);
   ++totals_.skipped;
+  not_copied_.insert(to);
   return {};
 }
 
@@ -220,9 +223,10 @@ void Push::look_there(const std::string& to) {
   for (Named& one : *list) there_.emplace(std::move(one.name), one.attributes);
 }
 
-Outcome<bool> Push::is_there(const std::string& to, std::uint64_t size, std::int64_t mtime_ns) {
+Outcome<bool> Push::is_there(const std::string& to, const Version& version) {
   const auto is_same = [&](const Attributes& a) {
-    return S_ISREG(a.mode) && a.size == size && a.mtime_ns == mtime_ns;
+    return S_ISREG(a.mode) && a.size == version.size && a.mtime_ns == version.mtime_ns &&
+           !is_another(a, version);
   };
   if (knows_there_) {
     const auto at = there_.find(last_name(to));
@@ -251,6 +255,7 @@ int version_of(int fd, Version& out) {
     if (fstat(fd, &s) != 0) return errno;
     const std::int64_t changed = os::ns_of(s.st_ctim);
     out.size = static_cast<std::uint64_t>(s.st_size);
+    out.device = s.st_dev;
     out.inode = s.st_ino;
     out.mtime_ns = mtime_of(s);
     out.ctime_ns = changed;
@@ -334,7 +339,7 @@ Outcome<void> Push::try_file(int fd, const std::string& to) {
   }
   if (const int error = version_of(fd, version); error != 0) return failed(error, to);
   if (options_.only_newer) {
-    const auto there = is_there(to, version.size, version.mtime_ns);
+    const auto there = is_there(to, version);
     if (!there) return tl::unexpected(there.error());
     const bool flushes = *there && options_.durable && !options_.dry_run;
     auto flushed = flushes ? flush_there(to, version.mtime_ns) : Outcome<void>();

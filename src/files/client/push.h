@@ -9,6 +9,7 @@
 #include <memory>
 #include <set>
 #include <string>
+#include <type_traits>
 #include <unordered_map>
 #include <unordered_set>
 #include <utility>
@@ -24,7 +25,7 @@ namespace weft::files {
 
 // Two versions of a local file differ in one of these.
 struct Version {
-  std::uint64_t size = 0, inode = 0;
+  std::uint64_t size = 0, device = 0, inode = 0;
   std::int64_t mtime_ns = 0, ctime_ns = 0;
   std::uint32_t mode = 0;
   bool sparse = false;  // has holes
@@ -68,13 +69,19 @@ class Push {
                                         const std::string& to);
   [[nodiscard]] Outcome<void> reconnect(const Failed& why);
   // For requests that may be sent twice: again on a new connection, if one breaks.
-  template <class Request>
-  [[nodiscard]] Outcome<typename Request::Reply> ask(const Request& request) {
+  // `make` gives the request: one that names memory is another with each connection.
+  template <class Make>
+  [[nodiscard]] auto ask_made(const Make& make)
+      -> Outcome<typename std::invoke_result_t<Make>::Reply> {
     for (unsigned starts = 1;; ++starts) {
-      auto reply = client_->call(request);
+      auto reply = client_->call(make());
       if (reply || client_->alive() || starts == kStarts) return reply;
       if (auto again = reconnect(reply.error()); !again) return tl::unexpected(again.error());
     }
+  }
+  template <class Request>
+  [[nodiscard]] Outcome<typename Request::Reply> ask(const Request& request) {
+    return ask_made([&request] { return request; });
   }
   [[nodiscard]] PathName named(const std::string& path) const { return {path, links_}; }
   [[nodiscard]] Outcome<DraftReply> begin(const std::string& to, const Version& version);
@@ -87,8 +94,7 @@ class Push {
   [[nodiscard]] Outcome<void> flush_there(const std::string& to, std::int64_t mtime_ns);
   [[nodiscard]] Outcome<void> flush_folders();
   void look_there(const std::string& to);
-  [[nodiscard]] Outcome<bool> is_there(const std::string& to, std::uint64_t size,
-                                       std::int64_t mtime_ns);
+  [[nodiscard]] Outcome<bool> is_there(const std::string& to, const Version& version);
   [[nodiscard]] bool is_remote_folder(const std::string& path);
   [[nodiscard]] std::string here(const std::string& below) const;
   [[nodiscard]] static Outcome<Details> details_here(int fd, const std::string& name);
@@ -101,9 +107,14 @@ class Push {
   [[nodiscard]] Outcome<bool> update_details(const Details& wanted, const std::string& to,
                                              bool with_time);
   [[nodiscard]] Outcome<void> put_same(int fd, const std::string& to, const Version& version);
-  [[nodiscard]] bool is_further_name(const struct stat& s, const std::string& to);
+  [[nodiscard]] bool is_further_name(int folder, const char* name, const std::string& to);
+  void note_parted(const std::string& to, const std::string& first);
+  [[nodiscard]] bool is_another(const Attributes& there, const Version& version);
   [[nodiscard]] Outcome<void> make_names();
   [[nodiscard]] Outcome<bool> make_name(const std::string& first, const std::string& name);
+  [[nodiscard]] Outcome<bool> replace_by_name(const std::string& first, std::uint64_t file_id,
+                                              const std::string& name);
+  [[nodiscard]] bool is_name_of(const std::string& name, std::uint64_t file_id);
   [[nodiscard]] Outcome<void> finish_folders();
   [[nodiscard]] Outcome<void> finish_link(int folder, const char* name, const std::string& to);
   [[nodiscard]] Outcome<void> would_make_folder(const std::string& to);
@@ -126,7 +137,13 @@ class Push {
   bool knows_there_ = false;                                  // ... the one that is put at present
   // For --archive: names of files with several, first names that were not copied, and folders (here
   // and there) whose attributes are set at the end.
-  std::map<std::pair<dev_t, ino_t>, std::string> first_names_;
+  struct FirstName {
+    std::string to;
+    Attributes attributes;
+  };
+  std::map<std::pair<dev_t, ino_t>, FirstName> first_names_;
+  // Files of the server with several names, and which one here each of them is.
+  std::unordered_map<std::uint64_t, std::pair<dev_t, ino_t>> claimed_;
   std::vector<std::pair<std::string, std::string>> further_names_;  // with their first names
   std::set<std::string> not_copied_;
   std::vector<std::pair<std::string, std::string>> finished_;

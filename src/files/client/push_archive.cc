@@ -1,6 +1,7 @@
 // Copies to a server with --archive: owners, extended attributes, further names, times of folders.
 #include <fcntl.h>
 #include <sys/stat.h>
+#include <sys/sysmacros.h>
 
 #include <thread>
 
@@ -24,19 +25,20 @@ Outcome<Details> Push::details_here(int fd, const std::string& name) {
   if (error == 0) error = get_xattrs(fd, kXattrPageBytes, out.xattrs);
   if (error == E2BIG) return failed(E2BIG, name, "its extended attributes take more than 64 KiB");
   if (error != 0) return failed(error, name);
-  return out;
   out.tells_trusted = sees_trusted();
+  return out;
 }
 
 // `handle` 0: of what `to` names.
 Outcome<Details> Push::details_there(std::uint64_t handle, const std::string& to) {
-  XattrsRequest request;
-  request.handle = handle;
-  if (handle == 0) request.path = named(to);
+  // The memory is registered anew with each connection.
+  const auto make = [&] {
+    return XattrsRequest{handle,
+                         {address_of(memory_.data()), memory_.rkey(), kXattrPageBytes},
+                         handle == 0 ? named(to) : PathName()};
+  };
   for (int tries = 0;; ++tries) {
-    // Registered anew with each connection.
-    request.memory = {address_of(memory_.data()), memory_.rkey(), kXattrPageBytes};
-    const auto reply = handle == 0 ? ask(request) : client_->call(request, to);
+    const auto reply = handle == 0 ? ask_made(make) : client_->call(make(), to);
     if (!reply && reply.error().error == EAGAIN && tries < kSettleTries) {
       std::this_thread::sleep_for(kSettlePause);  // the server is short of memory just now
       continue;
@@ -70,12 +72,12 @@ Outcome<void> Push::send_details(std::uint64_t handle, const std::string& to, co
   const PathName path = handle == 0 ? named(to) : PathName();
   const Attributes& a = wanted.attributes;
   const bool same_owner = now.attributes.uid == a.uid && now.attributes.gid == a.gid;
+  Xattrs has = now.xattrs;
   if (client_->takes_owners() && !same_owner) {
     if (auto ok = send(OwnRequest{handle, a.uid, a.gid, path}); !ok) return ok;
-  Xattrs has = now.xattrs;
+    has.erase(std::string(kCapabilities));
   }
   const XattrChanges changes = changes_between(has, wanted.xattrs, may_set(wanted));
-    has.erase(std::string(kCapabilities));
   for (const auto& [name, value] : changes.set) {
     if (auto ok = send(SetXattrRequest{handle, 0, name, value, path}); !ok) return ok;
   }
@@ -119,12 +121,37 @@ Outcome<bool> Push::update_details(const Details& wanted, const std::string& to,
 }
 
 // A file with several names is copied by the first one that is met.
-bool Push::is_further_name(const struct stat& s, const std::string& to) {
-  if (s.st_nlink < 2 || S_ISDIR(s.st_mode)) return false;
-  const auto [at, is_first] = first_names_.try_emplace({s.st_dev, s.st_ino}, to);
+bool Push::is_further_name(int folder, const char* name, const std::string& to) {
+  struct statx s {};
+  if (look_at(folder, name, s) != 0) return false;  // what comes next says why
+  const Attributes a = attributes_from(s);
+  if (a.links < 2 || S_ISDIR(a.mode) || S_ISSOCK(a.mode)) return false;
+  const auto [at, is_first] = first_names_.try_emplace(
+      {makedev(s.stx_dev_major, s.stx_dev_minor), s.stx_ino}, FirstName{to, a});
   if (is_first) return false;
-  further_names_.push_back({to, at->second});
+  if (!same_version(at->second.attributes, a)) {
+    // Another file may have the number by now.
+    if (at->second.attributes.file_id == a.file_id) note_parted(to, at->second.to);
+    return false;
+  }
+  further_names_.push_back({to, at->second.to});
   return true;
+}
+
+// The contents are right, or will be said not to be.
+void Push::note_parted(const std::string& to, const std::string& first) {
+  const Failed why{ESTALE, to, parted_from(first)};
+  if (!options_.allow_changing) return report(why);
+  ++totals_.changed;
+  if (watcher_.warned) watcher_.warned(why);
+}
+
+// Whether the server's file is there for another one of the source: two that were one when they
+// were copied, and are no longer. The second gets a file of its own.
+bool Push::is_another(const Attributes& there, const Version& version) {
+  if (!options_.archive || there.links < 2) return false;
+  const std::pair<dev_t, ino_t> ours{version.device, version.inode};
+  return claimed_.try_emplace(there.file_id, ours).first->second != ours;
 }
 
 Outcome<void> Push::make_names() {
@@ -153,14 +180,26 @@ Outcome<bool> Push::make_name(const std::string& first, const std::string& name)
   const auto now = ask(StatRequest{named(name)});
   if (!now && now.error().error != ENOENT) return tl::unexpected(now.error());
   if (old && now && old->attributes.file_id == now->attributes.file_id) return false;
-  if (options_.dry_run) return true;
+  if (options_.dry_run || !old) return true;
   if (options_.durable) unflushed_.note_parent_of(name);
   if (!now) {
     const auto reply = ask(LinkRequest{first, named(name)});
     if (reply) return true;
     if (reply.error().error != EEXIST) return tl::unexpected(reply.error());
+    // Asked twice: the first reply was lost.
+    if (is_name_of(name, old->attributes.file_id)) return true;
   }
-  // In one step, by way of another name.
+  return replace_by_name(first, old->attributes.file_id, name);
+}
+
+bool Push::is_name_of(const std::string& name, std::uint64_t file_id) {
+  const auto found = ask(StatRequest{named(name)});
+  return found && found->attributes.file_id == file_id;
+}
+
+// In one step, by way of another name.
+Outcome<bool> Push::replace_by_name(const std::string& first, std::uint64_t file_id,
+                                    const std::string& name) {
   const auto unique = unique_part_name();
   if (!unique) return tl::unexpected(unique.error());
   const std::size_t slash = name.rfind('/');
@@ -168,9 +207,14 @@ Outcome<bool> Push::make_name(const std::string& first, const std::string& name)
   const auto linked = ask(LinkRequest{first, named(between)});
   if (!linked && linked.error().error != EEXIST) return tl::unexpected(linked.error());
   const auto moved = ask(RenameRequest{0, between, named(name)});
-  if (moved) return true;
-  if (client_->alive()) static_cast<void>(ask(RemoveRequest{0, named(between)}));
-  return tl::unexpected(moved.error());
+  if (!client_->alive()) return tl::unexpected(moved.error());
+  // Between two names of one file a rename does nothing.
+  const auto removed = ask(RemoveRequest{0, named(between)});
+  // Asked twice, the first time with success.
+  const bool done = moved || (moved.error().error == ENOENT && is_name_of(name, file_id));
+  if (!done) return tl::unexpected(moved.error());
+  if (!removed && removed.error().error != ENOENT) return tl::unexpected(removed.error());
+  return true;
 }
 
 // The inner ones first, as in Fetch::finish_folders().

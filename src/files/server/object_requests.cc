@@ -70,8 +70,10 @@ int ObjectRequests::reopen(const ReopenRequest& request, ReopenRequest::Reply& r
 int ObjectRequests::xattrs(const XattrsRequest& request, XattrsReply& reply,
                            std::span<std::uint8_t> room) {
   Object object;
-  if (const int error = find(request.handle, request.path, false, object); error != 0) return error;
-  int error = 0;
+  int error = find(request.handle, request.path, false, object);
+  // That in which several folders are served is none itself.
+  if (error == EROFS) return shared_.tree.stat(request.path, reply.state.attributes);
+  if (error != 0) return error;
   reply.state = state_of(object.get(), &error);
   Xattrs found;
   if (error == 0) error = get_xattrs(object.get(), room.size(), found, shared_.options.owners);
