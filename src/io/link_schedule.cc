@@ -15,6 +15,15 @@ constexpr std::uint64_t kBitsPerOctet = 8;
 constexpr std::size_t kLeastPiece = 1448, kMostPiece = 64U << 10U;
 constexpr std::size_t kLeastRoom = 256U << 10U, kMostRoom = 64U << 20U;
 
+// A delay beyond this is none that a connection lives through; no sum of times overflows by it.
+constexpr Duration kMostDelay = std::chrono::hours(24);
+
+LinkTrouble within_limits(LinkTrouble trouble) {
+  trouble.delay = std::clamp(trouble.delay, Duration{0}, kMostDelay);
+  trouble.jitter = std::clamp(trouble.jitter, Duration{0}, kMostDelay);
+  return trouble;
+}
+
 std::size_t octets_in(std::uint64_t bits_per_second, double seconds) {
   const double octets =
       static_cast<double>(bits_per_second) / static_cast<double>(kBitsPerOctet) * seconds;
@@ -24,7 +33,7 @@ std::size_t octets_in(std::uint64_t bits_per_second, double seconds) {
 }  // namespace
 
 LinkSchedule::LinkSchedule(LinkTrouble trouble, Instant begin)
-    : trouble_(std::move(trouble)),
+    : trouble_(within_limits(std::move(trouble))),
       begin_(begin),
       dice_(trouble_.seed),
       line_free_(begin),
@@ -44,7 +53,7 @@ std::vector<LinkSchedule::Struck> LinkSchedule::take_struck() { return std::exch
 
 // SplitMix64.
 Duration LinkSchedule::random_jitter() {
-  if (trouble_.jitter.count() <= 0) return Duration{0};
+  if (trouble_.jitter.count() == 0) return Duration{0};
   std::uint64_t value = dice_ += 0x9e3779b97f4a7c15U;
   value = (value ^ (value >> 30U)) * 0xbf58476d1ce4e5b9U;
   value = (value ^ (value >> 27U)) * 0x94d049bb133111ebU;

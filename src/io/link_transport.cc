@@ -9,6 +9,7 @@
 #include <cstdlib>
 #include <deque>
 #include <functional>
+#include <optional>
 #include <queue>
 #include <utility>
 #include <vector>
@@ -27,6 +28,8 @@ namespace {
 constexpr Duration kPause = std::chrono::microseconds(200);
 // The process ends, and something is under way: as long as it takes, and this.
 constexpr Duration kGrace = std::chrono::seconds(1);
+// A stream is closed, and its peer takes nothing: for so long once all is due.
+constexpr Duration kLinger = std::chrono::seconds(60);
 
 // Shared by a transport and the thread. It lives until all that was taken has left.
 class Link : public std::enable_shared_from_this<Link> {
@@ -49,6 +52,11 @@ class Link : public std::enable_shared_from_this<Link> {
     return queued_;
   }
   [[nodiscard]] bool has_room() const { return queued() < most_; }
+  // When the last octet under way leaves; nothing: there are none.
+  [[nodiscard]] std::optional<Instant> last_due() const {
+    const os::MutexLock lock(mutex_);
+    return chunks_.empty() ? std::nullopt : std::optional(chunks_.back().due);
+  }
   [[nodiscard]] bool is_cut() const { return cut_.load(std::memory_order_acquire); }
   [[nodiscard]] Transport& inner() { return *inner_; }
   [[nodiscard]] int bell() const { return bell_.get(); }
@@ -80,11 +88,14 @@ class Link : public std::enable_shared_from_this<Link> {
   bool blocked_ WEFT_GUARDED_BY(mutex_) = false;  // somebody waits for room
   bool fin_ WEFT_GUARDED_BY(mutex_) = false;      // behind the chunks
   bool closing_ WEFT_GUARDED_BY(mutex_) = false;  // behind the chunks
+  bool reset_ WEFT_GUARDED_BY(mutex_) = false;    // so it is closed
+  Instant given_up_at_ WEFT_GUARDED_BY(mutex_) = Instant::never();
   bool closed_ WEFT_GUARDED_BY(mutex_) = false;
   std::atomic<bool> cut_{false};
 };
 
-// The thread. Never destroyed.
+// The thread, and the links whose octets it sends. Never destroyed. A child of fork() has no such
+// thread, and makes one of its own.
 class Pump {
  public:
   using Task = std::function<void()>;
@@ -95,15 +106,24 @@ class Pump {
     if (!running_) {
       os::start_thread([this] { run(); }).detach();
       running_ = true;
-      static_cast<void>(std::atexit([] { of_process().drain(); }));
+      static_cast<void>(std::atexit(drain_at_exit));
     }
     calls_.push({when, std::move(task)});
     changed_.notify_all();
   }
+  // Throws std::bad_alloc.
+  void add(const std::shared_ptr<Link>& link) {
+    const os::MutexLock lock(mutex_);
+    std::erase_if(links_, [](const std::weak_ptr<Link>& one) { return one.expired(); });
+    links_.emplace_back(link);
+  }
 
   static Pump& of_process() {
-    static Pump* const pump = new Pump;
-    return *pump;
+    Pump* known = pump_.load(std::memory_order_acquire);
+    if (known != nullptr && known->process_ == getpid()) return *known;
+    auto fresh = std::make_unique<Pump>();
+    if (!pump_.compare_exchange_strong(known, fresh.get())) return *known;
+    return *fresh.release();
   }
 
  private:
@@ -116,9 +136,9 @@ class Pump {
   [[noreturn]] void run() {
     os::MutexLock lock(mutex_);
     for (;;) {
-      busy_ = !calls_.empty();
-      if (!busy_) {
-        changed_.notify_all();
+      in_task_ = false;
+      changed_.notify_all();
+      if (calls_.empty()) {
         changed_.wait(mutex_);
         continue;
       }
@@ -129,6 +149,7 @@ class Pump {
       }
       Task task = calls_.top().task;
       calls_.pop();
+      in_task_ = true;
       lock.unlock();
       task();
       task = nullptr;
@@ -136,24 +157,55 @@ class Pump {
     }
   }
 
-  // At exit. A peer that takes nothing does not hold it up for ever.
-  void drain() {
-    if (getpid() != process_) return;  // a child has no such thread
-    os::MutexLock lock(mutex_);
-    Instant end = os::now() + kGrace;
-    for (auto calls = calls_; !calls.empty(); calls.pop())
-      end = std::max(end, calls.top().when + kGrace);
-    while ((busy_ || !calls_.empty()) && os::now() < end)
-      changed_.wait_for(mutex_, std::chrono::milliseconds(10));
+  static void drain_at_exit() {
+    Pump* const known = pump_.load(std::memory_order_acquire);
+    if (known == nullptr || known->process_ != getpid()) return;
+    static_cast<void>(os::guarded([&]() -> Status {
+      known->drain();
+      return {};
+    }));
   }
 
+  // Until all octets have left. A peer that takes nothing does not hold it up for ever, nor does a
+  // call whose link has nothing to send any more.
+  void drain() {
+    os::MutexLock lock(mutex_);
+    const std::vector<std::weak_ptr<Link>> links = links_;
+    lock.unlock();
+    Instant end = os::now();
+    static_cast<void>(is_under_way(links, &end));
+    end = end + kGrace;
+    for (bool more = true; more && os::now() < end;) {
+      more = is_under_way(links, nullptr);
+      lock.lock();
+      more = more || in_task_ || (!calls_.empty() && calls_.top().when <= os::now());
+      if (more) changed_.wait_for(mutex_, std::chrono::milliseconds(1));
+      lock.unlock();
+    }
+  }
+  // `last`: null, or is moved to when the last of them is due.
+  static bool is_under_way(const std::vector<std::weak_ptr<Link>>& links, Instant* last) {
+    bool out = false;
+    for (const std::weak_ptr<Link>& one : links) {
+      const std::shared_ptr<Link> link = one.lock();
+      const std::optional<Instant> due = link != nullptr ? link->last_due() : std::nullopt;
+      if (!due) continue;
+      out = true;
+      if (last != nullptr) *last = std::max(*last, *due);
+    }
+    return out;
+  }
+
+  static constinit std::atomic<Pump*> pump_;
   const pid_t process_ = getpid();
   os::Mutex mutex_;
   os::Condition changed_;
   std::priority_queue<Call> calls_ WEFT_GUARDED_BY(mutex_);
+  std::vector<std::weak_ptr<Link>> links_ WEFT_GUARDED_BY(mutex_);
   bool running_ WEFT_GUARDED_BY(mutex_) = false;
-  bool busy_ WEFT_GUARDED_BY(mutex_) = false;
+  bool in_task_ WEFT_GUARDED_BY(mutex_) = false;
 };
+constinit std::atomic<Pump*> Pump::pump_{nullptr};
 
 std::size_t Link::take(std::span<const Slice> slices, Instant now) {
   std::size_t taken = 0;
@@ -185,7 +237,9 @@ std::ptrdiff_t Link::send(std::span<const Slice> slices) {
     const Instant now = os::now();
     taken = take(slices, now);
     blocked_ = taken < all;
-    call_at(flush(now));
+    const Instant next = flush(now);
+    // The room was filled, and all has left already: nothing else would ring.
+    call_at(blocked_ && chunks_.empty() ? now : next);
     return {};
   });
   if (!done) {  // no memory, no thread
@@ -214,7 +268,12 @@ Instant Link::flush(Instant now) {
     if (first.due > now) return first.due;
     const Slice rest{first.octets.data() + first.sent, first.octets.size() - first.sent};
     const std::ptrdiff_t sent = inner_->send({&rest, 1});
-    if (sent == -EAGAIN || sent == -ENOBUFS || sent == -ENOMEM) return now + kPause;
+    if (sent == -EAGAIN || sent == -ENOBUFS || sent == -ENOMEM) {
+      if (now < given_up_at_) return now + kPause;
+      reset_ = true;
+      end(ETIMEDOUT);
+      break;
+    }
     if (sent < 0) {
       end(static_cast<int>(-sent));
       break;
@@ -239,7 +298,7 @@ void Link::settle() {
   if (std::exchange(fin_, false)) inner_->shutdown_send();
   if (!std::exchange(closing_, false)) return;
   closed_ = true;
-  inner_->close(false);
+  inner_->close(reset_ || cut_.load(std::memory_order_relaxed));
 }
 
 void Link::serve() {
@@ -255,7 +314,10 @@ void Link::serve() {
       if (!closed_) call_at(flush(now));
       return {};
     });
-    if (!done) end(ECONNABORTED);
+    if (!done) {
+      end(ECONNABORTED);
+      settle();
+    }
     room = blocked_ && queued_ <= most_ / 2;
     if (room) blocked_ = false;
   }
@@ -271,16 +333,13 @@ void Link::shutdown_send() {
   fin_ = true;
 }
 
+// Behind what is under way, as TCP's own end is: octets that are late are not lost.
 void Link::close(bool reset) {
   const os::MutexLock lock(mutex_);
-  if (!reset && !chunks_.empty()) {
-    closing_ = true;
-    return;
-  }
-  chunks_.clear();
-  queued_ = 0;
-  closed_ = true;
-  inner_->close(reset || cut_.load(std::memory_order_relaxed));
+  closing_ = true;
+  reset_ = reset;
+  if (chunks_.empty()) return settle();
+  given_up_at_ = std::max(os::now(), chunks_.back().due) + kLinger;
 }
 
 class LinkTransport final : public Transport {
@@ -315,12 +374,14 @@ class LinkTransport final : public Transport {
   void close(bool reset) noexcept override { link_->close(reset); }
   void keep_alive(Duration limit) override { link_->inner().keep_alive(limit); }
   [[nodiscard]] PeerLiveness liveness() const override {
+    const std::uint64_t queued = link_->queued();  // first: octets only move on
     PeerLiveness out = link_->inner().liveness();
-    out.unacknowledged += link_->queued();
+    out.unacknowledged += queued;
     return out;
   }
   [[nodiscard]] std::uint64_t unacknowledged() const override {
-    return link_->queued() + link_->inner().unacknowledged();
+    const std::uint64_t queued = link_->queued();
+    return queued + link_->inner().unacknowledged();
   }
   [[nodiscard]] const char* path() const noexcept override { return link_->inner().path(); }
 
@@ -352,6 +413,7 @@ void put_on_bad_link(std::unique_ptr<Transport>& transport, LinkTrouble trouble,
   if (!possible || !trouble.is_any()) return;
   auto link = std::make_shared<Link>(std::move(trouble), std::move(bell));
   auto on_link = std::make_unique<LinkTransport>(link);
+  Pump::of_process().add(link);
   link->carry_by(std::move(transport));
   transport = std::move(on_link);
 }

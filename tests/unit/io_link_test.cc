@@ -1,8 +1,11 @@
 // A link that is worse than TCP: when its octets leave, and what becomes of them.
 #include <poll.h>
 #include <sys/socket.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include <array>
+#include <cstdlib>
 #include <numeric>
 #include <thread>
 #include <vector>
@@ -214,6 +217,100 @@ TEST(LinkTransport, ACloseComesBehindWhatWasTaken) {
   EXPECT_GT(ends.near->unacknowledged(), 0U);
   ends.near->close(false);
   EXPECT_EQ(receive_all(*ends.far, 2000), numbers(1000));
+}
+
+// A delay that no clock can hold, and one that is none.
+TEST(LinkSchedule, DelaysAreWithinLimits) {
+  LinkTrouble trouble;
+  trouble.delay = trouble.jitter = Duration::max();
+  LinkSchedule longest(trouble, Instant{0});
+  for (int i = 0; i < 3; ++i) {
+    const auto due = Instant{leave(longest, 10, Instant{0})[0].due_ns};
+    EXPECT_GE(due, Instant{0} + 24h);
+    EXPECT_LE(due, Instant{0} + 48h);
+  }
+  trouble.delay = trouble.jitter = -5ms;
+  LinkSchedule none(trouble, Instant{5});
+  EXPECT_EQ(leave(none, 100, Instant{7}), (std::vector<Leaving>{{100, 7}}));
+}
+
+// A reset, too: the octets are only late.
+TEST(LinkTransport, AResetComesBehindWhatWasTaken) {
+  LinkTrouble trouble;
+  trouble.delay = 5ms;
+  Ends ends(trouble);
+  send_all(*ends.near, numbers(1000));
+  ends.near->close(true);
+  EXPECT_EQ(receive_all(*ends.far, 2000), numbers(1000));
+}
+
+// Has room for all there is.
+class Sponge final : public Transport {
+ public:
+  [[nodiscard]] std::ptrdiff_t send(std::span<const Slice> slices) override {
+    std::size_t out = 0;
+    for (const Slice& slice : slices) out += slice.size;
+    return static_cast<std::ptrdiff_t>(out);
+  }
+  [[nodiscard]] std::ptrdiff_t receive(std::span<const Slice> /*slices*/) override {
+    return -EAGAIN;
+  }
+  [[nodiscard]] int fd() const noexcept override { return -1; }
+  [[nodiscard]] std::uint32_t events(bool /*blocked*/) const noexcept override { return 0; }
+  void shutdown_send() noexcept override {}
+  void close(bool /*reset*/) noexcept override {}
+  [[nodiscard]] PeerLiveness liveness() const override { return {}; }
+  [[nodiscard]] std::uint64_t unacknowledged() const override { return 0; }
+  [[nodiscard]] const char* path() const noexcept override { return "tcp"; }
+};
+
+TEST(LinkTransport, TheBellRingsThoughAllHasLeftAtOnce) {
+  std::unique_ptr<Transport> transport = std::make_unique<Sponge>();
+  LinkTrouble trouble;
+  trouble.rules = {rule(What::kStall, 1'000'000'000, false, 1ms)};
+  put_on_bad_link(transport, trouble, {true, false});
+  auto octets = numbers(1'000'000);
+  const Slice slice{octets.data(), octets.size()};
+  const std::ptrdiff_t sent = transport->send({&slice, 1});
+  ASSERT_GT(sent, 0);
+  ASSERT_LT(sent, 1'000'000);
+  pollfd room{transport->bell(), POLLIN, 0};
+  EXPECT_EQ(poll(&room, 1, 10'000), 1);
+  transport->close(false);
+}
+
+// Octets of a child that ends leave as the link lets them. The child has a thread for that, though
+// its parent's has been made before.
+TEST(LinkTransport, TheEndOfTheProcessWaitsForWhatWasTaken) {
+#ifdef __SANITIZE_THREAD__
+  GTEST_SKIP() << "the thread sanitizer allows no threads in a child";
+#endif
+  LinkTrouble trouble;
+  trouble.delay = 1ms;
+  Ends before(trouble);
+  send_all(*before.near, numbers(10));
+  ASSERT_EQ(receive_all(*before.far, 10).size(), 10U);
+  std::array<int, 2> ends;
+  ASSERT_EQ(socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK, 0, ends.data()), 0);
+  constexpr std::size_t kOctets = 200'000;
+  const pid_t child = fork();
+  if (child == 0) {
+    LinkTrouble slow;
+    slow.bits_per_second = 1'000'000;
+    std::unique_ptr<Transport> near = std::make_unique<TcpTransport>(os::Fd(ends[0]));
+    put_on_bad_link(near, slow, {true, false});
+    auto octets = numbers(kOctets);
+    const Slice slice{octets.data(), octets.size()};
+    std::exit(near->send({&slice, 1}) == static_cast<std::ptrdiff_t>(kOctets) ? 0 : 1);
+  }
+  ASSERT_GT(child, 0);
+  ::close(ends[0]);
+  TcpTransport far{os::Fd(ends[1])};
+  EXPECT_EQ(receive_all(far, 2 * kOctets), numbers(kOctets));
+  int status = -1;
+  EXPECT_EQ(waitpid(child, &status, 0), child);
+  EXPECT_EQ(status, 0);
+  far.close(false);
 }
 
 TEST(LinkTransport, BehindACutNothingComesAndBothSidesSeeIt) {
