@@ -123,10 +123,21 @@ std::optional<Struck> FaultPlayer::ends(std::uint32_t qp, Effect effect, bool lo
     const std::uint64_t count = ++live.of_qp[known->second];
     if (out || live.over || !strikes(live, known->second, count, now)) continue;
     if (live.rule.when.how == When::How::kOn) live.over = true;
-    note(live, now);
+    if (!lost) note(live, now);
     out = Struck{live.rule.line, count, live.rule.error};
   }
   return out;
+}
+
+void FaultPlayer::not_posted(std::uint32_t qp, int line) {
+  const auto known = qps_.find(qp);
+  if (known == qps_.end()) return;
+  for (Live& live : rules_) {
+    const FaultRule& rule = live.rule;
+    if (!rule.lost || (rule.qp && *rule.qp != known->second)) continue;
+    if (std::uint64_t& count = live.of_qp[known->second]; count != 0) --count;
+    if (rule.line == line) live.over = false;
+  }
 }
 
 std::optional<FaultPlayer::Replaced> FaultPlayer::fetches(int cm_event, Time now) {
@@ -172,7 +183,7 @@ LinkTrouble FaultPlayer::link_of(std::uint32_t qp, Time now) {
   return out;
 }
 
-void FaultPlayer::link_struck(int line, Time now) {
+void FaultPlayer::had_effect(int line, Time now) {
   for (Live& live : rules_) {
     if (live.rule.line == line) note(live, now);
   }

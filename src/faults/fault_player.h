@@ -40,8 +40,11 @@ class FaultPlayer {
                                            bool has_second = false);
   // Queue pairs are counted as they are made.
   void made_qp(std::uint32_t number);
-  // A send request is posted: it is lost, and ends with an error.
+  // A send request is posted: it is lost, and ends with an error. had_effect() says that it has.
   [[nodiscard]] std::optional<Struck> loses(std::uint32_t qp, Time now);
+  // The post was refused, so none of the rules has counted it. `line`: of the rule that was to lose
+  // it, or 0.
+  void not_posted(std::uint32_t qp, int line);
   // A completion with success is polled.
   [[nodiscard]] std::optional<Struck> completes(std::uint32_t qp, bool receive, Time now);
   // An event of rdma_cm that says success is fetched, or one that a connection is over: another
@@ -54,8 +57,8 @@ class FaultPlayer {
 
   // A queue pair has a new connection: what its side sends meets. Each rule is named by its line.
   [[nodiscard]] LinkTrouble link_of(std::uint32_t qp, Time now);
-  // A rule of a link had its effect.
-  void link_struck(int line, Time now);
+  // A rule of a link, or of a lost request, had its effect.
+  void had_effect(int line, Time now);
 
   // The next effect that comes by itself, and when. Nothing: those that are left wait for a rule,
   // or there are no more.

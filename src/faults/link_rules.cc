@@ -100,7 +100,12 @@ Done read_link(Line& line, FaultRule& rule) {
   if (link.what != LinkEffect::What::kPace) {
     if (auto done = read_octet(line, link); !done) return done;
   }
-  return rule.qp ? Done() : read_qp(line, rule);
+  if (!rule.qp) {
+    if (auto done = read_qp(line, rule); !done) return done;
+  }
+  if (link.what == LinkEffect::What::kPace && line.word() == "as")
+    return line.wrong("a link has its delay or rate from the beginning: no rule can wait for it");
+  return {};
 }
 
 }  // namespace weft::faults

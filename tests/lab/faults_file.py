@@ -192,6 +192,9 @@ def lost(_):
     lines, _said = run("complete send on 3rd with RETRY_EXC_ERR, delivered", "losses")
     same(lines[:8], [*ends, came[0]])
     same(lines[8:10], ["2 arrived", "3 arrived"])
+    _lines, said = run("complete send on 3rd with RETRY_EXC_ERR, lost as gone\n"
+                       "kill SIGTERM after gone", "losses", status=-signal.SIGTERM)
+    check("line 2: this process gets SIGTERM" in said, said)
 
 
 WHOLE = ["300 came", "state another", "state another"]
@@ -209,8 +212,19 @@ def slow_link(_):
     same(lines, WHOLE)
     check(said.count("stalls for 1 ms at octet") == 6, said)
     check("stalls for 1 ms at octet 200000" in said, said)
-    lines, said = run("link delay 1ms", "messages", "--path", "ring")
-    same(lines, WHOLE)
+    for options, env in ((("--path", "ring"), {}), (("--config", "path=ring"), {}),
+                         ((), {"WEFT_PATH": "ring"})):
+        lines, said = run("link cut at 100kB", "messages", *options, env=env)
+        same(lines, WHOLE)
+        check("its connection is no TCP" in said, said)
+
+
+def large(_):
+    """More than the link has room for, with a thread that sleeps."""
+    lines, _said = run("link stall 1ms at 900MB", "large")
+    same(lines, ["success"])
+    lines, _said = run("link stall 1ms at every 1MB", "large")
+    same(lines, ["success"])
 
 
 def cut(_):
@@ -297,6 +311,7 @@ def mistakes(_):
             ("fail reg_mr on 1st with ENOMEM, bad_wr second", "'bad_wr': of post_send, post_recv"),
             ("complete receive on 1st with FATAL_ERR, lost", "'lost': the rule is complete"),
             ("cm DEVICE_REMOVAL on 1st", "'on': write when: after 2s"),
+            ("link delay 1ms as slow", "'as': a link has its delay or rate from the beginning"),
             ("fail post_send on 1st now", "'now': the rule is complete")):
         _lines, said = run(rules, "registers", status=2)
         check(words in said and "--faults: " in said, f"{rules!r}: {said}")
@@ -314,4 +329,4 @@ def mistakes(_):
 if __name__ == "__main__":
     main({case.__name__: case for case in (
         calls, chance, sends, extended, receives, statuses, events, cm, cm_of_all, timewait, second,
-        lost, slow_link, cut, flips, disconnects, locks, caps, signals, places, mistakes)})
+        lost, slow_link, large, cut, flips, disconnects, locks, caps, signals, places, mistakes)})

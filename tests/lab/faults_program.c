@@ -1,6 +1,6 @@
 // A program whose calls and completions `weft run --faults` lets fail.
 // faults_program writes|extended|receives|registers|events|connects|broken|crowd|caps|messages|
-//   lists|losses|ids|ends|sleeps
+//   large|lists|losses|ids|ends|sleeps
 #include <errno.h>
 #include <poll.h>
 #include <pthread.h>
@@ -336,6 +336,27 @@ static int messages(void) {
   return 0;
 }
 
+// One message of 4 MB, and nobody polls until it is done.
+enum { kLarge = 4 << 20 };
+static int large(void) {
+  struct pair p = connect_pair(4);
+  struct ibv_mr* mr = ibv_reg_mr(p.client->pd, calloc(2, kLarge), 2 * kLarge,
+                                 IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE);
+  must(mr != NULL, "ibv_reg_mr");
+  struct ibv_sge sge = {(uintptr_t)mr->addr, kLarge, mr->lkey};
+  struct ibv_send_wr wr = {.sg_list = &sge, .num_sge = 1, .opcode = IBV_WR_RDMA_WRITE}, *bad;
+  wr.send_flags = IBV_SEND_SIGNALED;
+  wr.wr.rdma.remote_addr = (uintptr_t)mr->addr + kLarge;
+  wr.wr.rdma.rkey = mr->rkey;
+  struct ibv_cq* cq = p.client->send_cq;
+  void* unused;
+  must(ibv_req_notify_cq(cq, 0) == 0, "ibv_req_notify_cq");
+  must(ibv_post_send(p.client->qp, &wr, &bad) == 0, "ibv_post_send");
+  must(ibv_get_cq_event(p.client->send_cq_channel, &cq, &unused) == 0, "ibv_get_cq_event");
+  printf("%s\n", ibv_wc_status_str(poll_one(cq).status));
+  return 0;
+}
+
 // Lists of three requests, of which the second may be refused.
 static int lists(void) {
   struct pair p = connect_pair(16);
@@ -374,16 +395,20 @@ static int lists(void) {
   return 0;
 }
 
-// Six Writes, each to a place of its own: how they end, and which have arrived.
+// A request that is refused, and six Writes, each to a place of its own: how they end, and which
+// have arrived.
 static int losses(void) {
   struct pair p = connect_pair(16);
   struct ibv_mr* mr = memory_of(p.client);
   volatile uint64_t* words = mr->addr;
   struct ibv_sge sge = {(uintptr_t)mr->addr, 8, mr->lkey};
   words[0] = 1;
+  struct ibv_send_wr wr, *bad;
+  memset(&wr, 0, sizeof wr);
+  wr.opcode = (enum ibv_wr_opcode)99;
+  must(ibv_post_send(p.client->qp, &wr, &bad) != 0, "no refusal");
   for (uint64_t i = 1; i <= kRequests; i++) {
     words[i] = 0;
-    struct ibv_send_wr wr, *bad;
     memset(&wr, 0, sizeof wr);
     wr.wr_id = i;
     wr.opcode = IBV_WR_RDMA_WRITE;
@@ -441,6 +466,7 @@ int main(int argc, char** argv) {
   if (strcmp(what, "crowd") == 0) return crowd();
   if (strcmp(what, "caps") == 0) return caps();
   if (strcmp(what, "messages") == 0) return messages();
+  if (strcmp(what, "large") == 0) return large();
   if (strcmp(what, "lists") == 0) return lists();
   if (strcmp(what, "losses") == 0) return losses();
   if (strcmp(what, "ids") == 0 || strcmp(what, "ends") == 0) return ids(what[0] == 'e');

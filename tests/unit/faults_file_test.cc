@@ -98,7 +98,7 @@ TEST(FaultPlayer, ALinkIsMadeOfTheRulesOfItsQueuePair) {
   EXPECT_NE(first.seed, second.seed);
   EXPECT_FALSE(player.link_of(99, 0s).is_any());
   EXPECT_FALSE(player.next_action());
-  player.link_struck(4, 5s);
+  player.had_effect(4, 5s);
   ASSERT_TRUE(player.next_action());
   EXPECT_EQ(player.unused(), (std::vector{3, 5}));
 }
@@ -120,6 +120,23 @@ TEST(FaultPlayer, LostRequestsCountWhenTheyArePosted) {
   EXPECT_TRUE(player.loses(5, 0s));
   EXPECT_FALSE(player.loses(5, 0s));
   EXPECT_FALSE(player.completes(5, false, 0s));
+}
+
+TEST(FaultPlayer, ALostRequestThatWasRefusedIsNotCounted) {
+  FaultPlayer player = player_of(
+      "complete send on 2nd with RETRY_EXC_ERR, lost as gone\nevent QP_FATAL on qp 0 after gone");
+  player.made_qp(5);
+  EXPECT_FALSE(player.loses(5, 0s));
+  player.not_posted(5, 0);
+  EXPECT_FALSE(player.loses(5, 0s));
+  EXPECT_TRUE(player.loses(5, 0s));
+  player.not_posted(5, 1);
+  EXPECT_TRUE(player.loses(5, 0s));
+  EXPECT_FALSE(player.loses(5, 0s));
+  EXPECT_FALSE(player.next_action());
+  player.had_effect(1, 7s);
+  ASSERT_TRUE(player.next_action());
+  EXPECT_EQ(player.next_action()->due, 7s);
 }
 
 TEST(FaultFile, ACallHasItsUsualErrorWhereNoneIsGiven) {
@@ -152,6 +169,8 @@ TEST(FaultFile, MistakesNameThePlaceAndSayWhatIsLegal) {
         std::pair<std::string_view, std::string_view>("kill SIGFOO after 1s",
                                                       "'SIGFOO': write a signal: SIGKILL"),
         std::pair<std::string_view, std::string_view>("fail reg_mr on 1st as", "write a name"),
+        std::pair<std::string_view, std::string_view>("link delay 1ms on qp 0 as slow",
+                                                      "'as': a link has its delay or rate from"),
         std::pair<std::string_view, std::string_view>(
             "fail reg_mr on 1st as 2s", "'2s': write a name; it begins with no number"),
         std::pair<std::string_view, std::string_view>("fail reg_mr after 99999999999999999999s",

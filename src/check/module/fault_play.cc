@@ -193,22 +193,33 @@ bool FaultPlay::loses(const void* qp, std::uint64_t wr_id) {
   const auto known = known_.find(qp);
   if (known == known_.end()) return false;
   const auto struck = player_.loses(known->second.number, now());
-  if (!struck || !lost_.try_emplace(qp, Lost{wr_id, struck->error}).second) return false;
+  return struck && lost_.try_emplace(qp, Lost{wr_id, *struck}).second;
+}
+
+void FaultPlay::not_posted(const void* qp, bool lost) {
+  const auto known = known_.find(qp);
+  if (known == known_.end()) return;
+  const auto of_qp = lost ? lost_.extract(qp) : decltype(lost_)::node_type();
+  player_.not_posted(known->second.number, of_qp.empty() ? 0 : of_qp.mapped().by.line);
+}
+
+// A request that was lost fails: this is when its rule has its effect.
+int FaultPlay::fails(std::uint32_t qp, std::uint64_t wr_id) {
+  const auto number = of_number_.find(qp);
+  const auto lost = number != of_number_.end() ? lost_.find(number->second) : lost_.end();
+  if (lost == lost_.end() || lost->second.wr_id != wr_id) return 0;
+  const faults::Struck by = lost->second.by;
+  lost_.erase(lost);
+  player_.had_effect(by.line, now());
   os::say("weft faults: line %d: queue pair number %u: request %llu is lost, and ends with %s\n",
-          struck->line, known->second.number, static_cast<unsigned long long>(struck->count),
-          std::string(faults::status_name(struck->error)).c_str());
-  return true;
+          by.line, qp, static_cast<unsigned long long>(by.count),
+          std::string(faults::status_name(by.error)).c_str());
+  act_if_due();
+  return by.error;
 }
 
 int FaultPlay::completes(std::uint32_t qp, std::uint64_t wr_id, bool receive, int status) {
-  if (status != 0) {
-    const auto number = of_number_.find(qp);
-    const auto lost = number != of_number_.end() ? lost_.find(number->second) : lost_.end();
-    if (lost == lost_.end() || status == kFlushed || lost->second.wr_id != wr_id) return 0;
-    const int other = lost->second.status;
-    lost_.erase(lost);
-    return other;
-  }
+  if (status != 0) return status == kFlushed ? 0 : fails(qp, wr_id);
   if (broken_.contains(queue_of(qp, receive))) return kFlushed;
   const auto struck = player_.completes(qp, receive, now());
   if (!struck) return 0;
@@ -246,7 +257,7 @@ void FaultPlay::link_struck(const void* handle, const LinkRule& rule, std::uint6
     return os::say("weft faults: line %d: no effect on queue pair number %u: %s\n", rule.name, qp,
                    why);
   }
-  player_.link_struck(rule.name, now());
+  player_.had_effect(rule.name, now());
   switch (rule.what) {
     case LinkRule::What::kStall:
       os::say(

@@ -61,6 +61,8 @@ class FaultPlay {
   // The queue pair was moved to RESET: it begins anew.
   void emptied(const void* handle);
   [[nodiscard]] bool loses(const void* qp, std::uint64_t wr_id);
+  // The request that loses() was asked about was refused. `lost`: what it said.
+  void not_posted(const void* qp, bool lost);
   // A request of it is lost, and has not been polled yet.
   [[nodiscard]] bool has_lost(const void* qp) const { return lost_.contains(qp); }
   // The status that the program is told; 0: the completion's own.
@@ -85,6 +87,7 @@ class FaultPlay {
   void say(const faults::Struck& struck, const char* call, const std::vector<Frame>& frames);
   // Those that wait for another rule.
   void act_if_due();
+  [[nodiscard]] int fails(std::uint32_t qp, std::uint64_t wr_id);
   void raise(const faults::FaultRule& rule);
   void raise_cm(const faults::FaultRule& rule);
   void disconnect(const faults::FaultRule& rule);
@@ -99,10 +102,10 @@ class FaultPlay {
   std::unordered_map<const void*, Known> known_;
   std::array<std::vector<const void*>, 3> made_;
   std::unordered_map<std::uint32_t, const void*> of_number_;  // queue pairs
-  // The request of a queue pair that is lost, and how it ends.
+  // The request of a queue pair that is lost, and by which rule.
   struct Lost {
     std::uint64_t wr_id;
-    int status;
+    faults::Struck by;
   };
   std::unordered_map<const void*, Lost> lost_;
   std::set<std::uint64_t> broken_;  // queues of queue pairs with a completion that failed

@@ -25,7 +25,6 @@
 #include <thread>
 #include <utility>
 
-#include "check/catalog.h"
 #include "check/check_rules.h"
 #include "check/module/fault_play.h"
 #include "check/module/fault_record.h"
@@ -50,6 +49,8 @@ thread_local const void* explained = nullptr;  // where the call is whose handle
 thread_local int calls_open = 0;               // of those that may fail, one in another
 thread_local const char* outermost = nullptr;  // the first of them
 thread_local std::uint64_t posted = 0;         // the number of the last request
+thread_local const void* may_lose = nullptr;   // the queue pair of the last one that could be lost
+thread_local bool loses_it = false;            // it is
 thread_local bool inside = false;              // finding the places may fail calls of its own
 
 std::string variable(const char* name) {
@@ -149,6 +150,7 @@ class Module final : public Observer {
     with_place([&](Here here) { rules_.owes(handle, what, count, here); });
   }
   void posting(const Posted& request) override {
+    may_lose = nullptr;
     with_times([&] { times_->posting(request); });
     // Its memory is looked at later, when the program is elsewhere.
     if (!request.sources.empty())
@@ -157,6 +159,7 @@ class Module final : public Observer {
   }
   void not_posted(const void* qp) override {
     without_place([&] { rules_.not_posted(qp, posted); });
+    if (std::exchange(may_lose, nullptr) == qp) with_play([&] { play_->not_posted(qp, loses_it); });
     with_times([&] { times_->not_posted(qp); });
   }
   void emptied(const void* qp) override {
@@ -203,9 +206,12 @@ class Module final : public Observer {
     });
   }
   bool loses(const void* qp, std::uint64_t wr_id) override {
-    bool out = false;
-    with_play([&] { out = play_->loses(qp, wr_id); });
-    return out;
+    loses_it = false;
+    with_play([&] {
+      loses_it = play_->loses(qp, wr_id);
+      may_lose = qp;
+    });
+    return loses_it;
   }
   int inject(std::uint32_t qp_number, std::uint64_t wr_id, bool receive, int status) override {
     int out = 0;
@@ -476,19 +482,4 @@ extern "C" __attribute__((visibility("default"))) weft::check::Observer* weft_ch
     if (watch != nullptr) weft::check::module->watch_memory(*watch, weft::check::memory_gone);
   });
   return weft::check::module;
-}
-
-// For `weft check explain`: id, title, what was seen, why it matters, what to do. False: there are
-// no more.
-extern "C" __attribute__((visibility("default"))) bool weft_check_rule(std::size_t index,
-                                                                       const char* out[5]) {
-  const auto rules = weft::check::all_rules();
-  if (index >= rules.size()) return false;
-  const weft::check::RuleText& rule = rules[index];
-  out[0] = rule.id.data();  // of literals: they end with a null
-  out[1] = rule.title.data();
-  out[2] = rule.seen.data();
-  out[3] = rule.breaks.data();
-  out[4] = rule.repair.data();
-  return true;
 }

@@ -193,9 +193,7 @@ Outcome<void> need_check_library(const std::string& folder) {
       "{}/libweft-check.so is missing. It is built where libdw is (Debian: libdw-dev)", folder));
 }
 
-// `path`: as the user has it, or empty.
-Outcome<void> set_up_faults(const std::string& file, const std::string& path,
-                            const std::string& folder) {
+Outcome<void> set_up_faults(const std::string& file, const std::string& folder) {
   const auto text = contents_of(file);
   if (!text) return usage_error(fmt::format("--faults: {}: {}", file, text.error()));
   const auto faults = faults::parse_faults(*text);
@@ -204,8 +202,10 @@ Outcome<void> set_up_faults(const std::string& file, const std::string& path,
   const auto of_link = [](const faults::FaultRule& rule) {
     return rule.effect == faults::Effect::kLink;
   };
-  // Its octets have to leave by a link.
-  if (path.empty() && std::ranges::any_of(faults->rules, of_link)) setenv("WEFT_PATH", "tcp", 1);
+  // Its octets have to leave by a link, unless the user has said where.
+  const char* const path = std::getenv("WEFT_PATH");
+  const bool is_said = path != nullptr && path[0] != '\0';
+  if (!is_said && std::ranges::any_of(faults->rules, of_link)) setenv("WEFT_PATH", "tcp", 1);
   return need_check_library(folder);
 }
 

@@ -42,9 +42,8 @@ struct Prepared {
 // Finds the program, and sets the environment of this process for it. A bad value is reported here:
 // the program would report it only once it opens the device.
 [[nodiscard]] Outcome<Prepared> prepare(const ProgramOptions& options);
-// Has its calls and completions fail by the rules of a file.
-[[nodiscard]] Outcome<void> set_up_faults(const std::string& file, const std::string& path,
-                                          const std::string& folder);
+// Has its calls and completions fail by the rules of a file. Behind prepare().
+[[nodiscard]] Outcome<void> set_up_faults(const std::string& file, const std::string& folder);
 // Has it write records of its requests to files in a folder.
 [[nodiscard]] Outcome<void> set_up_timeline(const std::string& folder,
                                             const std::string& libraries);

@@ -124,7 +124,7 @@ Outcome<void> set_up(const RunOptions& o, const std::string& folder) {
     setenv("WEFT_SHAKE", o.shake.c_str(), 1);
   }
   if (!o.faults.empty()) {
-    if (auto ready = set_up_faults(o.faults, o.program.path, folder); !ready) return ready;
+    if (auto ready = set_up_faults(o.faults, folder); !ready) return ready;
   }
   if (!o.timeline.empty()) {
     if (auto ready = set_up_timeline(o.timeline, folder); !ready) return ready;
