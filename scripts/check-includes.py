@@ -57,8 +57,8 @@ ROOMS = [
          "system", ""),
     Room("timeline", "what becomes of the times that `weft run --timeline` takes: records of requests, both ends "
          "of a message, clocks, waits, pictures. No operating system", ""),
-    Room("check", "the rules of `weft run --check`: events in, findings out, no operating system; "
-         "and what the drop-in libraries tell them (`observer.h`)", ""),
+    Room("check", "the rules of `weft run --check`: events in, findings out, no operating system but "
+         "for a lock; and what the drop-in libraries tell them (`observer.h`)", "os"),
     Room("check/module", "the library that the drop-in libraries load for `weft run --check`, "
          "`--faults` and `--timeline`: places in the program, reports, the part of a process in a "
          "sweep, times", "base os faults timeline check"),

@@ -17,6 +17,17 @@ void Rules::check_lkeys(const std::vector<Octets>& octets, const Object& queue, 
   }
 }
 
+// The number may be an rkey all the same: of this process, or of the peer, for whom it was used
+// before an lkey became the same.
+bool Rules::is_lkey_for_rkey(const Posted& request, std::uint32_t key) {
+  if (!request.has_remote) return false;
+  if (request.rkey_is_lkey && keys_.lives(key) && !keys_.lives(request.rkey))
+    return !rkeys_.contains(request.rkey);
+  if (rkeys_.size() >= Keys::kDead) rkeys_.clear();
+  rkeys_.insert(request.rkey);
+  return false;
+}
+
 void Rules::check_keys(const Posted& request, const Object& qp, Here here) {
   check_lkeys(request.sources, qp, here);
   check_lkeys(request.sinks, qp, here);
@@ -26,8 +37,8 @@ void Rules::check_keys(const Posted& request, const Object& qp, Here here) {
     finding.notes.push_back(made_note(qp));
     report_(finding);
   };
-  if (request.rkey_is_lkey)
-    report(" has the lkey " + hex(request.rkey ^ kLkeyMark) + " in place of an rkey", request.rkey);
+  if (const std::uint32_t key = request.rkey ^ kLkeyMark; is_lkey_for_rkey(request, key))
+    report(" has the lkey " + hex(request.rkey) + " in place of an rkey", key);
   constexpr unsigned kRemoteWrite = 2;  // IBV_ACCESS_REMOTE_WRITE
   if (!request.sinks_need_remote) return;
   for (const Octets& sink : request.sinks) {

@@ -65,7 +65,7 @@ void Rules::destroyed(const void* handle, Here here) {
   keys_.died(handle, object->made.kind == Kind::kMr ? "deregistered" : "deallocated", here.at);
   object->dead = true;
   object->died = here;
-  object->slots.clear();
+  let_go_of_all(*object);
   summed_.erase(handle);
   object->children.clear();
   sinks_.clear(handle);
@@ -199,7 +199,10 @@ std::uint64_t Rules::posting(const Posted& request, Here here) {
   check_depth(*qp, here);
   // A program that never frees a slot posts for as long as it likes: E20 was said.
   const std::size_t most = 2 * (std::size_t{qp->made.send_depth} + 1);
-  if (qp->slots.size() > most) qp->slots.pop_front();
+  if (qp->slots.size() > most) {
+    let_go(qp->slots.front());
+    qp->slots.pop_front();
+  }
   return posts_;
 }
 
@@ -282,7 +285,7 @@ void Rules::emptied(const void* handle) {
   if (qp == nullptr) return;
   sum_up_late(*qp);
   sum_up_full(*qp);
-  qp->slots.clear();
+  let_go_of_all(*qp);
   sinks_.clear(handle);
   qp->receives = 0;
   qp->crowded.reset();
@@ -298,6 +301,7 @@ void Rules::not_posted(const void* handle, std::uint64_t number) {
   if (slot == qp->slots.end()) return;
   const Posted& request = slot->request;
   if (!request.sinks.empty()) sinks_.take_back(handle, request.wr_id, request.sinks);
+  let_go(*slot);
   qp->slots.erase(slot);
 }
 
@@ -340,7 +344,10 @@ void Rules::completed(const Completed& completion, Here here) {
   if (qp == nullptr) return;
   if (completion.success && completion.receive) {
     receive_polled(*qp, completion.wr_id);
-    for (Slot& slot : qp->slots) slot.replied = true;
+    for (Slot& slot : qp->slots) {
+      slot.replied = true;
+      let_go(slot);
+    }
     return;
   }
   // Completions of a queue come in its order. One with an error may be of an unsignaled request.
@@ -351,13 +358,14 @@ void Rules::completed(const Completed& completion, Here here) {
   const Posted request = known ? done->request : Posted{};
   if (known) {
     for (auto slot = qp->slots.begin(); slot != done + 1; ++slot) {
+      let_go(*slot);
       if (!slot->request.sinks.empty()) sinks_.remove(qp->made.handle, slot->request.wr_id);
       if (completion.success) check_memory(*qp, *slot);
     }
     qp->slots.erase(qp->slots.begin(), done + 1);
     qp->full.polled = true;
     if (const auto beyond = std::exchange(qp->full.beyond, std::nullopt)) report_(*beyond);
-  } else if (!completion.success && qp->made.parents.at(kSrqOfQp) == nullptr) {
+  } else if (!completion.success) {
     receive_polled(*qp, completion.wr_id);
   }
   if (completion.success || completion.flushed || qp->failed) return;

@@ -1,4 +1,5 @@
-// The rules of `weft run --check`. Events in, findings out: no operating system, no clock.
+// The rules of `weft run --check`. Events in, findings out: no operating system but for a lock, no
+// clock.
 //
 // One thread at a time.
 #pragma once
@@ -51,7 +52,11 @@ class Rules {
   void not_posted_receive(const PostedReceive& receive);
   void refused(const Refused& what);
   // Memory that outstanding requests use lies between these; first >= second: there is none.
-  [[nodiscard]] std::pair<std::uint64_t, std::uint64_t> watched() const { return watched_; }
+  [[nodiscard]] std::pair<std::uint64_t, std::uint64_t> watched();
+  // Any thread at any time. False: no outstanding request uses it.
+  [[nodiscard]] bool may_use(const Octets& memory) const {
+    return sinks_.has({&memory, 1}) || sources_.overlap({&memory, 1});
+  }
   // The program gives memory back. True: nothing uses it.
   [[nodiscard]] bool is_free(const Octets& memory);
   void gone(const Octets& memory, Here here);
@@ -72,6 +77,7 @@ class Rules {
     std::uint64_t number = 0;
     bool replied = false;  // a receive of this queue pair was polled since
     // The memory that it reads.
+    bool watched = false;  // it is among sources_: the peer has not answered
     Origin posted = 0;
     std::string call;
     std::optional<std::uint64_t> sum;  // as it was posted; nothing: it is not looked at
@@ -125,12 +131,18 @@ class Rules {
   void goes_on(Fullness& full);
   void note_memory(Slot& slot, Here here);
   void watch(const std::vector<Octets>& octets);
-  // The request whose sources overlap.
+  void let_go(Slot& slot);
+  void let_go_of_all(Object& qp);
+  [[nodiscard]] bool is_use(const Octets& one, const Octets& memory) const;
+  // The request whose sources overlap. One that the peer has answered may be done, as far as the
+  // program knows: W11.
   [[nodiscard]] Slot* user_of(const Octets& memory);
+  [[nodiscard]] Sinks::Found writer_to(const Octets& memory) const;
   void share(const std::vector<Octets>& sinks);
   void check_memory(const Object& qp, const Slot& slot);
   void receive_polled(Object& qp, std::uint64_t wr_id);
   void check_keys(const Posted& request, const Object& qp, Here here);
+  [[nodiscard]] bool is_lkey_for_rkey(const Posted& request, std::uint32_t key);
   void check_lkeys(const std::vector<Octets>& octets, const Object& queue, Here here);
   void check_receive(Object& queue, const PostedReceive& receive, Here here);
   void sum_up_full(Object& qp);
@@ -145,7 +157,9 @@ class Rules {
   const Place place_;
   const Sum sum_;
   Keys keys_;
+  std::unordered_set<std::uint32_t> rkeys_;  // that requests had, but for W22
   Sinks sinks_;
+  Pieces sources_;                          // those of requests that may be read still
   std::unordered_set<const void*> summed_;  // queue pairs that may have requests with sums
   std::pair<std::uint64_t, std::uint64_t> watched_{~std::uint64_t{0}, 0};
   std::uint64_t posts_ = 0;

@@ -7,31 +7,52 @@
 
 namespace weft::check {
 
+// Memory that the program addresses otherwise is not where the request says.
 void Rules::watch(const std::vector<Octets>& octets) {
   for (const Octets& one : octets) {
+    if (!keys_.is_plain(one.lkey)) continue;
     watched_.first = std::min(watched_.first, one.addr);
     watched_.second = std::max(watched_.second, one.addr + one.length);
   }
 }
 
-// A request that the peer has answered may be done, as far as the program knows: W11. Where a
-// region is gone, no adapter touches the memory.
+std::pair<std::uint64_t, std::uint64_t> Rules::watched() {
+  if (sources_.is_empty() && sinks_.is_empty()) watched_ = {~std::uint64_t{0}, 0};
+  return watched_;
+}
+
+// The program may do with its sources as it likes from now on.
+void Rules::let_go(Slot& slot) {
+  if (std::exchange(slot.watched, false)) sources_.remove(slot.request.sources);
+}
+
+void Rules::let_go_of_all(Object& qp) {
+  for (Slot& slot : qp.slots) let_go(slot);
+  qp.slots.clear();
+}
+
+// Where a region is gone, no adapter touches the memory.
+bool Rules::is_use(const Octets& one, const Octets& memory) const {
+  return overlap({&one, 1}, {&memory, 1}) && keys_.is_plain(one.lkey);
+}
+
 Rules::Slot* Rules::user_of(const Octets& memory) {
+  if (!sources_.overlap({&memory, 1})) return nullptr;
   for (auto& [handle, object] : objects_) {
     for (Slot& slot : object.slots) {
-      const auto uses = [&](const Octets& one) {
-        return overlap({&one, 1}, {&memory, 1}) && keys_.lives(one.lkey);
-      };
-      if (!slot.replied && std::ranges::any_of(slot.request.sources, uses)) return &slot;
+      const auto uses = [&](const Octets& one) { return is_use(one, memory); };
+      if (slot.watched && std::ranges::any_of(slot.request.sources, uses)) return &slot;
     }
   }
   return nullptr;
 }
 
+Sinks::Found Rules::writer_to(const Octets& memory) const {
+  return sinks_.find(memory, [&](const Octets& one) { return is_use(one, memory); });
+}
+
 bool Rules::is_free(const Octets& memory) {
-  const Sinks::Found sink = sinks_.find(memory);
-  if (sink.queue != nullptr && keys_.lives(sink.octets.lkey)) return false;
-  return user_of(memory) == nullptr;
+  return writer_to(memory).queue == nullptr && user_of(memory) == nullptr;
 }
 
 void Rules::gone(const Octets& memory, Here here) {
@@ -45,7 +66,7 @@ void Rules::gone(const Octets& memory, Here here) {
     queue = request.qp;
     slot->sum.reset();  // what becomes of it is no news
   } else {
-    const Sinks::Found sink = sinks_.find(memory);
+    const Sinks::Found sink = writer_to(memory);
     finding.text = "a request that writes to it, wr_id " + hex(sink.wr_id);
     queue = sink.queue;
   }
@@ -62,6 +83,8 @@ void Rules::note_memory(Slot& slot, Here here) {
   watch(request.sinks);
   share(request.sinks);
   if (!request.sinks.empty()) sinks_.add(request.qp, request.wr_id, request.sinks);
+  sources_.add(request.sources);
+  slot.watched = true;
   const bool plain = std::ranges::all_of(
       request.sources, [this](const Octets& one) { return keys_.is_plain(one.lkey); });
   if (request.sources.empty() || !plain) return;

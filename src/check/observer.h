@@ -95,7 +95,7 @@ struct Posted {
   std::uint64_t remote_addr = 0;  // with a key, for those that have one
   std::uint32_t rkey = 0;
   bool has_remote = false;
-  bool rkey_is_lkey = false;       // of this process
+  bool rkey_is_lkey = false;       // of this process, or was
   bool sinks_need_remote = false;  // an RDMA Read of iWARP
   std::uint64_t bytes = 0;
   // The memory that it reads, unless it is inline; and that it writes to.

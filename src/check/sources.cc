@@ -30,21 +30,28 @@ std::vector<Octets> samples(std::span<const Octets> octets) {
 }
 
 void Pieces::add(std::span<const Octets> octets) {
+  const os::MutexLock lock(mutex_);
   for (const Octets& one : octets) {
-    if (one.length != 0) ++classes_.at(std::bit_width(one.length) - 1U)[{one.addr, one.length}];
+    if (one.length == 0) continue;
+    ++classes_.at(std::bit_width(one.length) - 1U)[{one.addr, one.length}];
+    count_.fetch_add(1, std::memory_order_relaxed);
   }
 }
 
 void Pieces::remove(std::span<const Octets> octets) {
+  const os::MutexLock lock(mutex_);
   for (const Octets& one : octets) {
     if (one.length == 0) continue;
     Class& of = classes_.at(std::bit_width(one.length) - 1U);
     const auto at = of.find({one.addr, one.length});
-    if (at != of.end() && --at->second == 0) of.erase(at);
+    if (at == of.end()) continue;
+    if (--at->second == 0) of.erase(at);
+    count_.fetch_sub(1, std::memory_order_relaxed);
   }
 }
 
 bool Pieces::overlap(std::span<const Octets> octets) const {
+  const os::MutexLock lock(mutex_);
   for (std::size_t i = 0; i < classes_.size(); ++i) {
     const Class& of = classes_.at(i);
     if (of.empty()) continue;
@@ -89,12 +96,12 @@ void Sinks::take_back(const void* queue, std::uint64_t wr_id, std::span<const Oc
   }
 }
 
-Sinks::Found Sinks::find(const Octets& memory) const {
+Sinks::Found Sinks::find(const Octets& memory, const Counts& counts) const {
   if (!has({&memory, 1})) return {};
   for (const auto& [queue, sinks] : queues_) {
     for (const Sink& sink : sinks) {
       for (const Octets& one : sink.octets) {
-        if (overlap({&one, 1}, {&memory, 1})) return {queue, sink.wr_id, one};
+        if (overlap({&one, 1}, {&memory, 1}) && counts(one)) return {queue, sink.wr_id, one};
       }
     }
   }

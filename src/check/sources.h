@@ -1,10 +1,11 @@
 // The memory that outstanding requests read, and who else may write there. A part of the rules of
 // `weft run --check`.
 //
-// One thread at a time.
+// One thread at a time, but for Pieces.
 #pragma once
 
 #include <array>
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <deque>
@@ -16,6 +17,7 @@
 #include <vector>
 
 #include "check/observer.h"
+#include "os/lock.h"
 
 namespace weft::check {
 
@@ -33,19 +35,22 @@ using Sum = std::function<Summed(std::span<const Octets>)>;
 [[nodiscard]] std::vector<Octets> samples(std::span<const Octets> octets);
 
 // Pieces of memory, many of them, to be asked whether one overlaps with others. The same piece may
-// be there several times.
+// be there several times. Any thread: its lock is held for no more than a look.
 class Pieces {
  public:
   void add(std::span<const Octets> octets);
   // REQUIRES: they were added.
   void remove(std::span<const Octets> octets);
   [[nodiscard]] bool overlap(std::span<const Octets> octets) const;
+  [[nodiscard]] bool is_empty() const { return count_.load(std::memory_order_relaxed) == 0; }
 
  private:
   // Those of a size between two powers of 2: by address and length, how many. What overlaps with an
   // address begins at most twice the smaller size before it.
   using Class = std::map<std::pair<std::uint64_t, std::uint64_t>, std::size_t>;
-  std::array<Class, 64> classes_;
+  mutable os::Mutex mutex_;
+  std::atomic<std::size_t> count_{0};
+  std::array<Class, 64> classes_ WEFT_GUARDED_BY(mutex_);
 };
 
 // The memory of receives, and of requests that write to this side: an adapter may change it.
@@ -65,9 +70,12 @@ class Sinks {
     std::uint64_t wr_id = 0;
     Octets octets;  // the first that overlap
   };
-  // Null queue: there is none.
-  [[nodiscard]] Found find(const Octets& memory) const;
+  // One of those that `counts`. Null queue: there is none.
+  using Counts = std::function<bool(const Octets&)>;
+  [[nodiscard]] Found find(const Octets& memory, const Counts& counts) const;
+  // Any thread.
   [[nodiscard]] bool has(std::span<const Octets> octets) const { return pieces_.overlap(octets); }
+  [[nodiscard]] bool is_empty() const { return pieces_.is_empty(); }
 
  private:
   struct Sink {

@@ -55,8 +55,8 @@ std::uint8_t read_no_octet(ibv_cq_ex*) { return 0; }
 // --- under `weft run --check` ---
 
 bool is_datagram(const Cq& cq) {
-  const auto qp = registry::pin_qp_by_number(cq.current.qp_num);
-  return qp != nullptr && std::static_pointer_cast<Qp>(qp)->engine->type() == QpType::kUd;
+  const Pin<Qp> qp(std::static_pointer_cast<Qp>(registry::pin_qp_by_number(cq.current.qp_num)));
+  return qp && qp->engine->type() == QpType::kUd;
 }
 
 // Those fields that the man page of ibv_poll_cq calls valid.

@@ -26,7 +26,6 @@ std::uint32_t give_lkey(const MemoryRegion& region) {
   const std::uint32_t lkey = region.lkey() ^ check::kLkeyMark;
   const os::WriteLock lock(given().mutex);
   given().lkeys.insert(lkey);
-  given().lkeys.erase(region.rkey());
   return lkey;
 }
 

@@ -1,6 +1,9 @@
 // The lkeys that a program gets under `weft run --check`: other numbers than the rkeys, so that one
 // in place of the other is seen. The engine has one number for both.
 //
+// Of SGEs only. An rkey goes to the peer as the program has it: that of the peer may be the number
+// of an lkey here.
+//
 // Any thread. Off, nothing of this runs.
 #pragma once
 

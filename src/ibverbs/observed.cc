@@ -120,7 +120,6 @@ check::Posted posted(ibv_qp* handle, const ibv_send_wr& wr) {
     default: break;
   }
   out.rkey_is_lkey = out.has_remote && is_lkey(out.rkey);
-  out.rkey = engine_key(out.rkey);
   return out;
 }
 
@@ -159,21 +158,14 @@ int observed_poll_cq(ibv_cq* handle, int count, ibv_wc* out) {
   return got;
 }
 
-// With the engine's keys, as far as it has any.
+// With the engine's lkeys.
 void translate(ibv_send_wr& wr, ibv_sge* sges) {
   const bool has_list = wr.opcode != IBV_WR_LOCAL_INV && wr.opcode != IBV_WR_BIND_MW &&
                         wr.num_sge > 0 && wr.num_sge <= static_cast<int>(limits::kSgesPerRequest);
-  if (has_list) {
-    std::copy_n(wr.sg_list, wr.num_sge, sges);
-    for (int i = 0; i < wr.num_sge; ++i) sges[i].lkey = engine_key(sges[i].lkey);
-    wr.sg_list = sges;
-  }
-  if (wr.opcode == IBV_WR_RDMA_WRITE || wr.opcode == IBV_WR_RDMA_WRITE_WITH_IMM ||
-      wr.opcode == IBV_WR_RDMA_READ) {
-    wr.wr.rdma.rkey = engine_key(wr.wr.rdma.rkey);
-  } else if (wr.opcode == IBV_WR_ATOMIC_CMP_AND_SWP || wr.opcode == IBV_WR_ATOMIC_FETCH_AND_ADD) {
-    wr.wr.atomic.rkey = engine_key(wr.wr.atomic.rkey);
-  }
+  if (!has_list) return;
+  std::copy_n(wr.sg_list, wr.num_sge, sges);
+  for (int i = 0; i < wr.num_sge; ++i) sges[i].lkey = engine_key(sges[i].lkey);
+  wr.sg_list = sges;
 }
 
 // True: it is to be lost.
@@ -295,6 +287,8 @@ int observed_req_notify_cq(ibv_cq* handle, int solicited_only) {
   const InCall in("ibv_req_notify_cq");
   WEFT_MAY_FAIL(ibv_req_notify_cq, fail_number);
   Cq& cq = *cq_of(handle);
+  // Another thread may poll just now what is counted here.
+  const ObservedPoll alone(cq);
   const std::size_t before = cq.engine->queued();
   const int error = req_notify_cq(handle, solicited_only);
   if (observer == nullptr || error != 0 || before == 0) return error;
@@ -393,7 +387,6 @@ void observe_request(Qp& qp, BuiltRequest& request) {
   }
   out.sinks_need_remote = request.wr.op == SendOp::kRead && !is_roce();
   out.rkey_is_lkey = out.has_remote && is_lkey(out.rkey);
-  out.rkey = request.wr.rkey = engine_key(out.rkey);
   observer->posting(out);
   if (request.wr.op == SendOp::kLocalInvalidate)
     observer->invalidated(request.wr.invalidate_rkey, false);

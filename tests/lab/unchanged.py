@@ -17,7 +17,8 @@ FOLDER = os.environ["WEFT_TEST_BIN_DIR"]
 PROGRAMS = {"forked": (0, 0), "handler": (7, 7), "reader": (0, 9), "cancelled": (0, 9),
             "reused": (0, 9), "broken_pipe": (0, 0), "connection": (0, 0), "descriptors": (0, 0),
             "loading": (0, 0), "offline": (0, 0), "full": (0, 0), "limited": (0, 0),
-            "refused": (0, 0), "goes_on": (0, 0), "protected_memory": (0, 0)}
+            "refused": (0, 0), "goes_on": (0, 0), "protected_memory": (0, 0),
+            "source": (0, 9), "armed": (0, 0)}
 # With a report folder; the findings of some go to stderr all the same.
 REPORTS = {"reused": False, "full": True, "limited": True}
 
@@ -49,7 +50,7 @@ def case(name):
                 check(ended[:2] == (status, ""), f"with {options}: {ended}, not {status}")
                 told = bool(options) and REPORTS.get(name, False)
                 check(not told or "N01" in ended[2], f"with {options}: {ended[2]}")
-                silent = name in ("goes_on", "protected_memory")
+                silent = name in ("goes_on", "protected_memory", "armed")
                 check(not silent or "weft check" not in ended[2], f"with {options}: {ended[2]}")
     return test
 

@@ -160,5 +160,35 @@ TEST(CheckKeys, ThePeersRequestByAnLkeyIsNoOrdinaryRefusal) {
   EXPECT_EQ(p.ids(), "W22 N01 ");
 }
 
+// The rkey of a peer may be the number of an lkey here.
+TEST(CheckKeys, AnLkeyInPlaceOfAnRkeyIsReportedUnlessItMayBeAnRkey) {
+  Program p;
+  Posted write;
+  write.qp = &qp;
+  write.opcode = "an RDMA Write";
+  write.rkey = 5 ^ kLkeyMark;
+  write.has_remote = true;
+  const auto post = [&](bool is_lkey) {
+    write.rkey_is_lkey = is_lkey;
+    p.rules.posting(write, p.here("ibv_post_send"));
+  };
+  post(true);  // the region is gone
+  p.key(5, 3);
+  post(true);  // the peer's, as it was before
+  EXPECT_EQ(p.ids(), "");
+  p.key(6, 3);
+  write.rkey = 6 ^ kLkeyMark;
+  post(true);
+  EXPECT_EQ(p.ids(), "W22 ");
+  int another = 0;
+  Made made;
+  made.handle = &another;
+  made.kind = Kind::kMr;
+  p.rules.made(made, p.here("ibv_reg_mr"));
+  p.rules.keyed({&another, 6 ^ kLkeyMark, 100, 50, 3, false, 100}, p.here("ibv_reg_mr"));
+  post(true);  // of this process
+  EXPECT_EQ(p.ids(), "W22 ");
+}
+
 }  // namespace
 }  // namespace weft::check

@@ -1,6 +1,7 @@
 // The rules about the memory of requests, by lists of events.
 #include <gtest/gtest.h>
 
+#include <array>
 #include <map>
 #include <optional>
 #include <string>
@@ -262,6 +263,58 @@ TEST(CheckSources, MemoryThatCannotBeReadIsNotGone) {
   p.readable = true;
   p.complete(2);
   EXPECT_EQ(p.ids(), "");
+}
+
+TEST(CheckSources, NothingIsWatchedOnceAllIsPolled) {
+  Program p;
+  const auto is_watched = [&p] { return p.rules.watched().first < p.rules.watched().second; };
+  EXPECT_FALSE(is_watched());
+  p.send(1);
+  p.rules.posting_receive({&qp, 50, {{205, 1, kLocalKey}}}, p.here("ibv_post_recv"));
+  EXPECT_TRUE(is_watched());
+  EXPECT_TRUE(p.rules.may_use({105, 1}));
+  EXPECT_FALSE(p.rules.is_free({105, 1}));
+  EXPECT_FALSE(p.rules.is_free({200, 10}));
+  EXPECT_FALSE(p.rules.may_use({120, 10}));
+  p.complete(1);
+  EXPECT_FALSE(p.rules.may_use({105, 1}));
+  EXPECT_TRUE(is_watched());
+  p.receive(50);
+  EXPECT_FALSE(p.rules.may_use({205, 1}));
+  EXPECT_FALSE(is_watched());
+}
+
+TEST(CheckSources, HoweverARequestGoesItsMemoryIsFree) {
+  const auto ends = std::to_array<void (*)(Program&)>(
+      {[](Program& p) { p.complete(1, false); }, [](Program& p) { p.rules.emptied(&qp); },
+       [](Program& p) { p.rules.not_posted(&qp, p.posted_last); },
+       [](Program& p) { p.rules.destroyed(&qp, p.here("ibv_destroy_qp")); },
+       [](Program& p) { p.receive(50); }});
+  for (const auto& end : ends) {
+    Program p;
+    p.send(1);
+    EXPECT_FALSE(p.rules.is_free({105, 1}));
+    end(p);
+    EXPECT_FALSE(p.rules.may_use({105, 1}));
+  }
+}
+
+TEST(CheckSources, MemoryWithOtherAddressesIsNotWatched) {
+  Program p;
+  p.send(1, kShiftedKey);
+  p.rules.posting_receive({&qp, 50, {{200, 10, kShiftedKey}}}, p.here("ibv_post_recv"));
+  EXPECT_GE(p.rules.watched().first, p.rules.watched().second);
+  EXPECT_TRUE(p.rules.is_free({105, 1}));
+  EXPECT_TRUE(p.rules.is_free({205, 1}));
+}
+
+TEST(CheckSources, AReceiveOfASharedQueueThatFailedWritesNoMore) {
+  Program p;
+  p.rules.posting_receive({&srq, 60, {{105, 1, kLocalKey}}}, p.here("ibv_post_srq_recv"));
+  EXPECT_FALSE(p.rules.is_free({105, 1}));
+  p.rules.completed({kNumber + 1, 60, "local length error", false, false, false},
+                    p.here("ibv_poll_cq"));
+  EXPECT_TRUE(p.rules.is_free({105, 1}));
 }
 
 TEST(CheckSizes, MoreThanWasAskedForIsAWarning) {

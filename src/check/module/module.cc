@@ -106,6 +106,8 @@ class Module final : public Observer {
     outermost = nullptr;
   }
   void made(const Made& object) override {
+    static const int at_exit = std::atexit(look_no_more);
+    static_cast<void>(at_exit);
     with_place([&](Here here) { rules_.made(object, here); });
     with_play([&] { play_->made(object); });
     with_times([&] { times_->made(object); });
@@ -243,7 +245,7 @@ class Module final : public Observer {
     if (getpid() != process_) return;
     const Octets memory{reinterpret_cast<std::uintptr_t>(address), length};
     observe([&] {
-      if (!lock_soon()) return;
+      if (!rules_.may_use(memory) || !lock_soon()) return;
       {
         const os::MutexLock lock(mutex_, std::adopt_lock);
         if (rules_.is_free(memory)) return;
@@ -252,9 +254,15 @@ class Module final : public Observer {
       const std::string call = name_of(caller);
       if (!lock_soon()) return;
       const os::MutexLock lock(mutex_, std::adopt_lock);
+      if (rules_.is_free(memory)) return;  // completed meanwhile
       lazy_ = false;
       rules_.gone(memory, Here{call, remember(std::move(caller.trace))});
     });
+  }
+  // Once main is over, destructors give the program's memory back while its queue pairs are there.
+  static void look_no_more();
+  void unwatch_memory() {
+    if (memory_ != nullptr) __atomic_store_n(&memory_->gone, nullptr, __ATOMIC_RELEASE);
   }
   void watch_memory(weft_memory_watch& watch, void (*tell)(const void*, std::size_t)) {
     memory_ = &watch;
@@ -459,6 +467,8 @@ class Module final : public Observer {
 };
 
 Module* module = nullptr;  // never destroyed: programs destroy objects in their last destructors
+
+void Module::look_no_more() { module->unwatch_memory(); }
 
 void at_exit(int status, void*) {
   const int wanted = module->end(status);

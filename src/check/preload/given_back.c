@@ -29,28 +29,39 @@ static void tell(const void* address, size_t length) {
   if (gone) gone(address, length);
 }
 
+/* Where a function of the libraries behind this one is; null: nowhere. */
+static const void* library_of(const void* function) {
+  Dl_info found;
+  return function && dladdr(function, &found) ? found.dli_fbase : NULL;
+}
+
+/* The sizes are those of another allocator than free(): its memory is not to be asked about. */
+static int sizes_are_foreign;
+
 /* The C library's, or that of another one that comes behind this. dlsym() may give memory back,
- * which is lost then: once, and little. */
-static void real_free(void* address) {
+ * which is lost then: once, and little. Null: there is none yet. */
+static void (*next_free(void))(void*) {
   static void (*next)(void*);
   static _Thread_local int looking;
-  void (*known)(void*) = __atomic_load_n(&next, __ATOMIC_RELAXED);
-  if (!known) {
-    if (looking) return;
-    looking = 1;
-    void* found = dlsym(RTLD_NEXT, "free");
-    memcpy(&known, &found, sizeof known);
-    __atomic_store_n(&next, known, __ATOMIC_RELAXED);
-    looking = 0;
-  }
-  if (known) known(address);
+  void (*known)(void*) = __atomic_load_n(&next, __ATOMIC_ACQUIRE);
+  if (known || looking) return known;
+  looking = 1;
+  void* found = dlsym(RTLD_NEXT, "free");
+  const void* sizes = library_of(dlsym(RTLD_NEXT, "malloc_usable_size"));
+  __atomic_store_n(&sizes_are_foreign, !sizes || sizes != library_of(found), __ATOMIC_RELAXED);
+  memcpy(&known, &found, sizeof known);
+  __atomic_store_n(&next, known, __ATOMIC_RELEASE);
+  looking = 0;
+  return known;
 }
 
 WEFT_EXPORT void free(void* address) {
+  void (*next)(void*) = next_free();
   /* Its size costs more than the first look. */
   if (address && (uintptr_t)address < __atomic_load_n(&weft_memory_watch.high, __ATOMIC_RELAXED))
-    tell(address, malloc_usable_size(address));
-  real_free(address);
+    tell(address,
+         __atomic_load_n(&sizes_are_foreign, __ATOMIC_RELAXED) ? 1 : malloc_usable_size(address));
+  if (next) next(address);
 }
 
 /* System calls, as the C library makes them: it makes those for its own memory without these. */

@@ -6,7 +6,9 @@
 #include <linux/filter.h>
 #include <linux/seccomp.h>
 #include <pthread.h>
+#include <rdma/rdma_verbs.h>
 #include <rdma/rsocket.h>
+#include <sched.h>
 #include <signal.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
@@ -297,6 +299,89 @@ static int refused(void) {
   return 0;
 }
 
+// A field of a completion is read, and its queue pair can be destroyed all the same.
+static int source(void) {
+  struct ibv_context** devices = rdma_get_devices(NULL);
+  struct ibv_cq_init_attr_ex attr = {.cqe = 4, .wc_flags = IBV_WC_EX_WITH_SRC_QP};
+  struct ibv_poll_cq_attr none = {0};
+  static uint64_t pair[2];
+  must(devices != NULL && devices[0] != NULL, "rdma_get_devices");
+  struct ibv_cq_ex* cq = ibv_create_cq_ex(devices[0], &attr);
+  must(cq != NULL, "ibv_create_cq_ex");
+  struct pair p = connect_pair_to(4, 0, ibv_cq_ex_to_cq(cq));
+  struct ibv_mr* mr =
+      ibv_reg_mr(p.client->pd, pair, sizeof pair, IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE);
+  must(mr != NULL, "ibv_reg_mr");
+  must(rdma_post_write(p.client, NULL, pair, 8, mr, IBV_SEND_SIGNALED, (uintptr_t)&pair[1],
+                       mr->rkey) == 0,
+       "rdma_post_write");
+  while (ibv_start_poll(cq, &none) != 0) {
+  }
+  must(cq->status == IBV_WC_SUCCESS, "the Write");
+  must(ibv_wc_read_src_qp(cq) == 0, "ibv_wc_read_src_qp");
+  ibv_end_poll(cq);
+  ibv_dereg_mr(mr);
+  end_pair(&p);
+  ibv_destroy_cq(ibv_cq_ex_to_cq(cq));
+  rdma_free_devices(devices);
+  return 0;
+}
+
+// A thread polls what was there when another one arms the queue, or was not any more; then it makes
+// the event that the other one waits for.
+enum { kRounds = 300 };
+static struct pair polled;
+static struct ibv_mr* of_words;
+static volatile uint64_t words[2];
+static atomic_int begun, ended;  // rounds
+
+static void await(atomic_int* rounds, int count) {
+  while (atomic_load(rounds) < count) sched_yield();
+}
+
+static void write_word(uint64_t value) {
+  words[0] = value;
+  must(rdma_post_write(polled.client, NULL, (void*)words, 8, of_words, IBV_SEND_SIGNALED,
+                       (uintptr_t)&words[1], of_words->rkey) == 0,
+       "rdma_post_write");
+}
+
+static void* poll_elsewhere(void* none) {
+  for (int i = 1; i <= kRounds; ++i) {
+    await(&begun, i);
+    poll_one(polled.client->send_cq);
+    atomic_store(&ended, i);
+    write_word(0);
+  }
+  return none;
+}
+
+static int armed(void) {
+  pthread_t thread;
+  polled = connect_pair(4);
+  of_words = ibv_reg_mr(polled.client->pd, (void*)words, sizeof words,
+                        IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE);
+  must(of_words != NULL, "ibv_reg_mr");
+  must(pthread_create(&thread, NULL, poll_elsewhere, NULL) == 0, "pthread_create");
+  for (int i = 1; i <= kRounds; ++i) {
+    struct ibv_cq* cq = polled.client->send_cq;
+    void* unused;
+    write_word(1);
+    while (words[1] != 1) {
+    }
+    atomic_store(&begun, i);
+    must(ibv_req_notify_cq(cq, 0) == 0, "ibv_req_notify_cq");
+    await(&ended, i);
+    must(ibv_get_cq_event(polled.client->send_cq_channel, &cq, &unused) == 0, "get event");
+    ibv_ack_cq_events(cq, 1);
+    poll_one(cq);
+  }
+  pthread_join(thread, NULL);
+  ibv_dereg_mr(of_words);
+  end_pair(&polled);
+  return 0;
+}
+
 static int limited(void) {
   const struct rlimit none = {0, 0};
   must(setrlimit(RLIMIT_FSIZE, &none) == 0, "setrlimit");
@@ -320,6 +405,8 @@ int main(int count, char** arguments) {
                {"offline", failing},
                {"full", full},
                {"limited", limited},
+               {"source", source},
+               {"armed", armed},
                {"protected_memory", protected_memory},
                {"refused", refused},
                {"goes_on", goes_on}};

@@ -62,9 +62,10 @@ static inline void give_qp_on(struct rdma_cm_id* id, unsigned depth, struct ibv_
 // No functions: a report has a few places of an object, and the program's is to be among them.
 #define give_qp(id, depth) give_qp_on(id, depth, NULL)
 #define connect_pair(depth) connect_pair_on(depth, 0)
+#define connect_pair_on(depth, cqe) connect_pair_to(depth, cqe, NULL)
 
-// `cqe`: the client has a completion queue of its own, for so many; 0: rdma_cm's.
-static inline struct pair connect_pair_on(unsigned depth, int cqe) {
+// `cqe`: the client has a completion queue of its own, for so many; 0: it has `cq`, or rdma_cm's.
+static inline struct pair connect_pair_to(unsigned depth, int cqe, struct ibv_cq* cq) {
   struct pair p;
   struct sockaddr_in at;
   struct rdma_conn_param param;
@@ -84,7 +85,6 @@ static inline struct pair connect_pair_on(unsigned depth, int cqe) {
   expect(p.channel, RDMA_CM_EVENT_ADDR_RESOLVED);
   must(rdma_resolve_route(p.client, 5000) == 0, "rdma_resolve_route");
   expect(p.channel, RDMA_CM_EVENT_ROUTE_RESOLVED);
-  struct ibv_cq* cq = NULL;
   if (cqe != 0) {
     cq = ibv_create_cq(p.client->verbs, cqe, NULL, NULL, 0);
     must(cq != NULL, "ibv_create_cq");
