@@ -9,6 +9,7 @@ int main(void) {
   struct ibv_mr* to = ibv_reg_mr(p.server->pd, there, sizeof there,
                                  IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE);
   must(from != NULL && to != NULL, "ibv_reg_mr");
+  here[sizeof here - 1] = 1;
   struct ibv_sge sge = {(uintptr_t)here, sizeof here, from->lkey};
 #ifndef MENDED
   sge.lkey = from->rkey;
@@ -23,6 +24,9 @@ int main(void) {
   wr.wr.rdma.rkey = to->rkey;
   must(ibv_post_send(p.client->qp, &wr, &bad) == 0, "ibv_post_send");  // WRONG
   must(poll_one(p.client->send_cq).status == IBV_WC_SUCCESS, "the Write");
+  // On iWARP a Write is complete before it has arrived.
+  while (*(volatile char*)&there[sizeof there - 1] == 0) {
+  }
   ibv_dereg_mr(to);
   ibv_dereg_mr(from);
   end_pair(&p);
