@@ -122,10 +122,12 @@ bool StreamRx::on_body(MarkedOctets octets) {
   s.path_.note_messages(true);
   s.counters_.rx_messages[static_cast<std::size_t>(seg_.op)].add(1);
   rx_msn_[seg_.queue] = rx_msn_[seg_.queue].next();
-  // The beginning of a peer-to-peer connection is no matter of the peer's program.
-  const bool is_rtr =
-      seg_.first && seg_.op == Opcode::kReadRequest && load_read_request(body.data()).size == 0;
-  if (s.params_.steps && !is_rtr) tell_message(Step::What::kPlaced);
+  if (s.params_.steps) {
+    // The beginning of a peer-to-peer connection is no matter of the peer's program.
+    const bool is_rtr =
+        seg_.first && seg_.op == Opcode::kReadRequest && load_read_request(body.data()).size == 0;
+    if (!is_rtr) tell_message(Step::What::kPlaced);
+  }
   if (s.params_.acks) s.acks_.delivered(seg_.bits, seg_.op);
   switch (seg_.op) {
     case Opcode::kReadRequest: return on_read_request(body);
