@@ -21,7 +21,7 @@ ROOT = pathlib.Path(__file__).resolve().parent.parent
 Room = namedtuple("Room", "name what uses")
 # From the lowest to the highest: a room uses only rooms above it in this list, and itself.
 ROOMS = [
-    Room("base", "bytes, `Result`, CRC32C, time and sequence types", ""),
+    Room("base", "bytes, `Result`, CRC32C, mixed bits, time and sequence types", ""),
     Room("wire", "one codec per header: values and bytes", "base"),
     Room("proto", "start-up, framing, placement, operations, the STag table: no operating system",
          "base wire"),
@@ -48,13 +48,13 @@ ROOMS = [
          "CQs, QPs, connections. `oob`, a part of the room: queue pairs that programs connect out "
          "of band, datagrams", "base wire proto roce os readsend io trace progress"),
     Room("faults", "the decisions of `weft run --faults` and `weft faults sweep`: what fails, how a run is judged. No "
-         "operating system", "os"),
+         "operating system", "base os"),
     Room("lab", "the decisions of `weft lab`: what a link is like, when a frame arrives, which command "
          "runs where. No operating system", ""),
     Room("like", "what another device promises and refuses, for `weft run --like`. No operating "
          "system", "os"),
     Room("shake", "the decisions of `weft run --shake`: what a device may do, from a seed. No operating "
-         "system", ""),
+         "system", "base"),
     Room("timeline", "what becomes of the times that `weft run --timeline` takes: records of requests, both ends "
          "of a message, clocks, waits, pictures. No operating system", ""),
     Room("check", "the rules of `weft run --check`: events in, findings out, no operating system but "

@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "base/mixed_bits.h"
+
 namespace weft::faults {
 
 namespace {
@@ -29,13 +31,7 @@ bool may_become(int event, int other) {
   return event == kConnectResponse || event == kEstablished;
 }
 
-// Well mixed bits of a number (the finalizer of SplitMix64).
-std::uint64_t mixed(std::uint64_t value) {
-  value += 0x9e3779b97f4a7c15U;
-  value = (value ^ (value >> 30U)) * 0xbf58476d1ce4e5b9U;
-  value = (value ^ (value >> 27U)) * 0x94d049bb133111ebU;
-  return value ^ (value >> 31U);
-}
+std::uint64_t mixed(std::uint64_t value) { return mixed_bits(value + kMixStep); }
 
 std::uint64_t mixed_text(std::string_view text) {
   std::uint64_t out = 0;

@@ -4,6 +4,8 @@
 #include <cassert>
 #include <utility>
 
+#include "base/mixed_bits.h"
+
 namespace weft::io {
 namespace {
 
@@ -51,15 +53,10 @@ std::size_t LinkSchedule::room() const noexcept {
 
 std::vector<LinkSchedule::Struck> LinkSchedule::take_struck() { return std::exchange(struck_, {}); }
 
-// SplitMix64.
 Duration LinkSchedule::random_jitter() {
   if (trouble_.jitter.count() == 0) return Duration{0};
-  std::uint64_t value = dice_ += 0x9e3779b97f4a7c15U;
-  value = (value ^ (value >> 30U)) * 0xbf58476d1ce4e5b9U;
-  value = (value ^ (value >> 27U)) * 0x94d049bb133111ebU;
-  value ^= value >> 31U;
-  return Duration{
-      static_cast<std::int64_t>(value % (static_cast<std::uint64_t>(trouble_.jitter.count()) + 1))};
+  const std::uint64_t most = static_cast<std::uint64_t>(trouble_.jitter.count());
+  return Duration{static_cast<std::int64_t>(next_mixed(dice_) % (most + 1))};
 }
 
 Instant LinkSchedule::behind_stalls(Instant t) {
@@ -75,14 +72,20 @@ Instant LinkSchedule::behind_stalls(Instant t) {
   return t;
 }
 
+// The rule has its effect at the octet that is next.
+void LinkSchedule::strike(std::size_t i) {
+  const LinkRule& rule = trouble_.rules[i];
+  live_[i].next = rule.repeats ? taken_ + rule.at : kNever;
+  struck_.push_back({i, taken_});
+}
+
 void LinkSchedule::behind(Piece& piece) {
   for (std::size_t i = 0; i < live_.size(); ++i) {
     const LinkRule& rule = trouble_.rules[i];
     if (live_[i].next != taken_ || rule.what == LinkRule::What::kFlip) continue;
     if (rule.what == LinkRule::What::kStall) line_free_ += rule.length;
     if (rule.what == LinkRule::What::kCut) piece.cut = true;
-    live_[i].next = rule.repeats ? taken_ + rule.at : kNever;
-    struck_.push_back({i, taken_});
+    strike(i);
   }
 }
 
@@ -93,8 +96,7 @@ LinkSchedule::Piece LinkSchedule::next(std::size_t available, Instant now) {
     const LinkRule& rule = trouble_.rules[i];
     if (live_[i].next != taken_ || rule.what != LinkRule::What::kFlip) continue;
     piece.flipped = true;
-    live_[i].next = rule.repeats ? taken_ + rule.at : kNever;
-    struck_.push_back({i, taken_});
+    strike(i);
   }
   const std::uint64_t rate = trouble_.bits_per_second;
   std::uint64_t size = std::min(available, kMostPiece);

@@ -46,6 +46,7 @@ class LinkSchedule {
   [[nodiscard]] Duration random_jitter();
   // Behind the stalls by time that the link is in at `t`.
   [[nodiscard]] Instant behind_stalls(Instant t);
+  void strike(std::size_t i);
   void behind(Piece& piece);
 
   const LinkTrouble trouble_;

@@ -7,6 +7,7 @@
 #include <new>
 
 #include "base/cpu_pause.h"
+#include "base/mixed_bits.h"
 
 namespace weft::proto {
 
@@ -14,15 +15,6 @@ namespace {
 
 constexpr std::uint32_t kHalfBits = 12;
 constexpr std::uint32_t kHalfMask = (1U << kHalfBits) - 1;
-
-// Turns one secret into independent words (splitmix64).
-std::uint64_t next_word(std::uint64_t& state) {
-  state += 0x9e3779b97f4a7c15U;
-  std::uint64_t z = state;
-  z = (z ^ (z >> 30U)) * 0xbf58476d1ce4e5b9U;
-  z = (z ^ (z >> 27U)) * 0x94d049bb133111ebU;
-  return z ^ (z >> 31U);
-}
 
 // The round function of the permutation. A secret odd multiplier, then the bits that depend on all
 // of the input: one multiplication, because resolve() pays for four rounds.
@@ -37,7 +29,7 @@ StagTable::StagTable(std::uint64_t secret, RandomFn random, std::uint32_t entrie
                      std::optional<Arena> memory)
     : random_(random), entries_max_(entries_max), memory_(memory) {
   assert(entries_max <= 1U << kIndexBits);
-  for (std::uint64_t& key : round_keys_) key = next_word(secret);
+  for (std::uint64_t& key : round_keys_) key = next_mixed(secret);
   static_assert(std::atomic<MemoryEntry*>::is_always_lock_free &&
                     sizeof(std::atomic<MemoryEntry*>) == sizeof(MemoryEntry*),
                 "zero octets are an atomic null pointer");

@@ -3,6 +3,8 @@
 #include <array>
 #include <charconv>
 
+#include "base/mixed_bits.h"
+
 namespace weft::shake {
 namespace {
 
@@ -23,14 +25,6 @@ bool read(std::string_view text, Number& out) {
   const auto [stop, error] = std::from_chars(text.data(), end, out);
   return error == std::errc{} && stop == end;
 }
-
-// splitmix64
-std::uint64_t mix(std::uint64_t x) {
-  x = (x ^ (x >> 30U)) * 0xbf58476d1ce4e5b9U;
-  x = (x ^ (x >> 27U)) * 0x94d049bb133111ebU;
-  return x ^ (x >> 31U);
-}
-constexpr std::uint64_t kStep = 0x9e3779b97f4a7c15U;
 
 }  // namespace
 
@@ -61,11 +55,9 @@ std::optional<Plan> parse_plan(std::string_view text, std::string& why) {
   }
 }
 
-Dice::Dice(std::uint64_t seed, std::uint64_t stream) : state_(mix(mix(seed + kStep) + stream)) {}
+Dice::Dice(std::uint64_t seed, std::uint64_t stream)
+    : state_(mixed_bits(mixed_bits(seed + kMixStep) + stream)) {}
 
-std::uint64_t Dice::next() {
-  state_ += kStep;
-  return mix(state_);
-}
+std::uint64_t Dice::next() { return next_mixed(state_); }
 
 }  // namespace weft::shake

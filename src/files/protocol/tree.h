@@ -106,6 +106,8 @@ class Tree {
   [[nodiscard]] Place locate(const TreePath& path) const;
   // The folder that holds the last component of `path`, and that component.
   [[nodiscard]] int parent_of(const TreePath& path, os::Fd& folder, std::string& name) const;
+  template <class Call>
+  [[nodiscard]] int with_both(const TreePath& from, const TreePath& to, Call call) const;
   // The same for a file that is to get this name: EISDIR where a folder has it.
   [[nodiscard]] int place_for_file(const TreePath& path, os::Fd& folder, std::string& name) const;
   [[nodiscard]] int fill(FolderStream& listing, std::span<std::uint8_t> room, std::uint64_t& next,

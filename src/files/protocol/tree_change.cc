@@ -183,16 +183,23 @@ int Tree::find(const TreePath& path, bool changes, os::Fd& out) const {
   return out ? 0 : errno;
 }
 
-int Tree::link(const TreePath& from, const TreePath& to) const {
+// `call` takes folder and name of each, and answers as a system call.
+template <class Call>
+int Tree::with_both(const TreePath& from, const TreePath& to, Call call) const {
   os::Fd old_folder;
   os::Fd new_folder;
   std::string old_name;
   std::string new_name;
   if (const int error = parent_of(from, old_folder, old_name); error != 0) return error;
   if (const int error = parent_of(to, new_folder, new_name); error != 0) return error;
-  const int done =
-      linkat(old_folder.get(), old_name.c_str(), new_folder.get(), new_name.c_str(), 0);
+  const int done = call(old_folder.get(), old_name.c_str(), new_folder.get(), new_name.c_str());
   return done == 0 ? 0 : errno;
+}
+
+int Tree::link(const TreePath& from, const TreePath& to) const {
+  return with_both(from, to, [](int old_folder, const char* old, int folder, const char* name) {
+    return linkat(old_folder, old, folder, name, 0);
+  });
 }
 
 int Tree::open_to_flush(const TreePath& path, os::Fd& out) const {
@@ -210,16 +217,10 @@ int Tree::open_to_flush(const TreePath& path, os::Fd& out) const {
 }
 
 int Tree::rename(const TreePath& from, const TreePath& to, bool keep) const {
-  os::Fd old_folder;
-  os::Fd new_folder;
-  std::string old_name;
-  std::string new_name;
-  if (const int error = parent_of(from, old_folder, old_name); error != 0) return error;
-  if (const int error = parent_of(to, new_folder, new_name); error != 0) return error;
-  return renameat2(old_folder.get(), old_name.c_str(), new_folder.get(), new_name.c_str(),
-                   keep ? RENAME_NOREPLACE : 0) == 0
-             ? 0
-             : errno;
+  const unsigned flags = keep ? RENAME_NOREPLACE : 0;
+  return with_both(from, to, [=](int old_folder, const char* old, int folder, const char* name) {
+    return renameat2(old_folder, old, folder, name, flags);
+  });
 }
 
 int Tree::make_directory(const TreePath& path, std::uint32_t mode) const {
