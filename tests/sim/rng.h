@@ -1,6 +1,7 @@
 // Seeded random numbers that are the same on every machine, and the seed of a test run.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <cstdlib>
 
@@ -35,14 +36,18 @@ class Rng {
   std::uint64_t state_;
 };
 
-// Which seeds a test tries. WEFT_SEED=n: this one alone. WEFT_SEEDS=n: n times as many.
+// Which seeds a test tries. WEFT_SEED=n: this one alone. WEFT_SEEDS=f: f times as many; 0.25 is a
+// quarter of them, and at least one.
 struct Seeds {
   std::uint64_t first = 1;
   std::uint64_t count = 1;
 };
 inline Seeds test_seeds(std::uint64_t first, std::uint64_t count) {
   if (const char* text = std::getenv("WEFT_SEED")) return {std::strtoull(text, nullptr, 0), 1};
-  if (const char* text = std::getenv("WEFT_SEEDS")) count *= std::strtoull(text, nullptr, 0);
+  if (const char* text = std::getenv("WEFT_SEEDS")) {
+    const double asked = static_cast<double>(count) * std::strtod(text, nullptr);
+    count = std::max<std::uint64_t>(1, static_cast<std::uint64_t>(asked));
+  }
   return {first, count};
 }
 

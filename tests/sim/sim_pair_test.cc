@@ -1,6 +1,6 @@
 // Random work over a hostile byte stream.
 //
-// WEFT_SEED=n replays one run; WEFT_SEEDS=n makes n times as many.
+// WEFT_SEED=n replays one run; WEFT_SEEDS=f makes f times as many.
 #include <gtest/gtest.h>
 
 #include <algorithm>
