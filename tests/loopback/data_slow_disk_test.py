@@ -83,6 +83,9 @@ def case_requests_that_wait_for_the_disk(tmp):
         waits(server, client, go, raw_data.RENAME, struct.pack(">IH", 0, 3) + b"new" + name)
         full(served / "big")
         waits(server, client, go, raw_data.REMOVE, struct.pack(">I", 0) + name)
+        (served / "folder").mkdir()
+        full(served / "folder" / ".weft-draft-of-somebody")
+        waits(server, client, go, raw_data.REMOVE, struct.pack(">I", 1) + b"folder")
         assert sorted(os.listdir(served)) == ["draft", "other"]
 
 
@@ -135,6 +138,7 @@ def case_a_server_that_ends_without_its_disk(tmp):
         go.unlink()
         put = [sys.argv[1], "put", "--durable", str(tmp / "file"), server.url("file")]
         with subprocess.Popen(put, stderr=subprocess.PIPE, text=True) as writer:
+            wait_for((tmp / "go.waits").exists, "nothing is sent")
             with RawClient(server.port) as client:
                 client.hello()
                 client.request(raw_data.CREATE, struct.pack(">IQ", 0, MUCH) + b"new")

@@ -48,7 +48,7 @@ SHOWN int truncate(const char* name, off_t length) {
 }
 
 SHOWN int unlinkat(int folder, const char* name, int flags) {
-  if (is_slow(folder)) wait_for_go();
+  if ((flags & AT_REMOVEDIR) == 0 && is_slow(folder)) wait_for_go();
   return (int)syscall(SYS_unlinkat, folder, name, flags);
 }
 

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <string>
 #include <vector>
 
@@ -109,6 +110,7 @@ TEST(NameMessages, ComeBackAsTheyWere) {
   try_request(StatRequest{{"a/path"}}, 0);
   try_reply(StatReply{kAttributes}, Attributes::kSize);
   try_request(ListRequest{5, kMemory, {"a/path"}}, 24);
+  try_request(ListRequest{5, kMemory, {"a/path", 1}, true}, 24);
   try_reply(ListReply{6, 100}, 12);
   try_request(ReadLinkRequest{{"a/path"}}, 0);
   try_reply(ReadLinkReply{"a target"}, 0);
@@ -117,7 +119,27 @@ TEST(NameMessages, ComeBackAsTheyWere) {
   try_request(SymlinkRequest{"a target", {"a/path"}}, 10);
   try_request(RenameRequest{kRenameKeep, "an/old", {"a/path"}}, 12);
   try_request(StatFsRequest{{"a/path"}}, 0);
-  try_reply(StatFsReply{{1, std::uint64_t{1} << 63U, 3, 4, 5}}, Usage::kSize);
+  try_reply(StatFsReply{{1, std::uint64_t{1} << 63U, 3, 4, 5}, {6, 7}}, Usage::kSize);
+}
+
+TEST(NameMessages, AnEarlierReleaseTellsOfNoFileSystem) {
+  const Octets octets = reply_octets(StatFsReply{{1, 2, 3, 4, 5}, {6, 7}});
+  const auto out = decode<StatFsReply>({octets.begin(), octets.end() - 1});
+  ASSERT_TRUE(out);
+  EXPECT_EQ(out->usage, (Usage{1, 2, 3, 4, 5}));
+  EXPECT_EQ(out->file_system, FileSystem());
+}
+
+TEST(NameMessages, AListTellsOfFailuresOnlyWhereItIsAskedTo) {
+  for (const bool tells : {false, true}) {
+    const auto out = decode<ListRequest>(request_octets(ListRequest{0, kMemory, {"a"}, tells}));
+    ASSERT_TRUE(out);
+    EXPECT_EQ(out->tells_failures, tells);
+  }
+  EXPECT_EQ(Attributes::of_failure(13).failure(), 13);
+  EXPECT_EQ(Attributes::of_failure(-1).failure(), EIO);  // no errno of Linux
+  EXPECT_EQ(Attributes().failure(), EIO);
+  EXPECT_EQ(kAttributes.failure(), 0);
 }
 
 TEST(NameMessages, ATextThatIsLongerThanItsMessageIsRefused) {

@@ -7,8 +7,12 @@
 #include <cstdio>
 #include <cstdlib>
 #include <filesystem>
+#include <memory>
+#include <semaphore>
 #include <set>
 #include <string>
+#include <system_error>
+#include <utility>
 #include <vector>
 
 #include "files/server/listings.h"
@@ -118,10 +122,11 @@ struct ListingsTest : testing::Test {
     ListRequest request;
     request.cursor = cursor;
     reply = ListReply();
-    return listings.fill(tree, request, reply, std::span(room).first(500));
+    return listings.fill(tree, request, reply, std::span(room).first(500), *disposal);
   }
   Folder folder;
   Tree tree;
+  std::unique_ptr<Background> disposal = Background::create(1);
   FakeArea area{std::size_t{3} * Listings::kPageBytes};
   Listings listings{area, area.starved};
   ListReply reply;
@@ -179,6 +184,82 @@ TEST(OpenFiles, NeverUseAHandleTwice) {
   const std::uint64_t second = files.add(files.make());
   EXPECT_NE(second, first);
   EXPECT_NE(files.find(second), nullptr);
+}
+
+constexpr off_t kMuch = off_t{8} << 20U;
+
+// Holds up the only thread of a background until it goes.
+class Busy {
+ public:
+  explicit Busy(Background& background) : background_(background) {
+    background_.run(std::make_unique<Wait>(*this));
+  }
+  ~Busy() {
+    go_.release();
+    while (!done_) background_.progress();
+  }
+  Busy(const Busy&) = delete;
+  Busy& operator=(const Busy&) = delete;
+
+ private:
+  struct Wait final : Background::Job {
+    explicit Wait(Busy& one) : busy(one) {}
+    void work() noexcept override { busy.go_.acquire(); }
+    void done() override { busy.done_ = true; }
+    Busy& busy;
+  };
+  Background& background_;
+  std::binary_semaphore go_{0};
+  bool done_ = false;
+};
+
+// Whether this process has a file of the folder open that has no name any more.
+bool holds_removed(const Folder& folder) {
+  for (const auto& one : std::filesystem::directory_iterator("/proc/self/fd")) {
+    std::error_code gone;
+    const std::string name = std::filesystem::read_symlink(one, gone).string();
+    if (name.starts_with(folder.path()) && name.ends_with(" (deleted)")) return true;
+  }
+  return false;
+}
+
+TEST(OpenFiles, FreeTheRoomOfHiddenDraftsInTheBackground) {
+  const Folder folder;
+  const auto background = Background::create(1);
+  {
+    const Busy busy(*background);
+    OpenFiles files(*background, 2);
+    auto file = files.make();
+    os::Fd hidden = folder.make(".weft-draft-1");
+    ASSERT_EQ(posix_fallocate(hidden.get(), 0, kMuch), 0);
+    os::Fd where(::open(folder.path().c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+    file->draft =
+        std::make_unique<Draft>(std::move(where), "name", std::move(hidden), ".weft-draft-1");
+    file.reset();
+    EXPECT_TRUE(std::filesystem::is_empty(folder.path()));
+    EXPECT_TRUE(holds_removed(folder));
+  }
+  while (holds_removed(folder)) background->progress();
+}
+
+TEST_F(ListingsTest, FreeTheRoomOfOldDraftsInTheBackground) {
+  tree = std::move(*Tree::open({folder.path()}, true));
+  {
+    const os::Fd old = folder.make(".weft-draft-1");
+    ASSERT_EQ(posix_fallocate(old.get(), 0, kMuch), 0);
+    const timespec times[2] = {{0, UTIME_OMIT}, {1, 0}};
+    ASSERT_EQ(futimens(old.get(), times), 0);
+  }
+  {
+    const Busy busy(*disposal);
+    std::uint64_t cursor = 0;
+    do {
+      ASSERT_EQ(fill(cursor), 0);
+      cursor = reply.cursor;
+    } while (cursor != 0);
+    EXPECT_FALSE(std::filesystem::exists(folder.path() + "/.weft-draft-1"));
+    EXPECT_TRUE(holds_removed(folder));
+  }
 }
 
 TEST(OpenFiles, StayOpenForTheirLastUser) {

@@ -2,11 +2,14 @@
 
 #include <algorithm>
 #include <cassert>
+#include <cerrno>
 
 namespace weft::files {
 namespace {
 
-constexpr std::uint8_t kLinksBounded = 1;  // flag of a request
+// Flags of a request. Servers ignore those that they do not know.
+constexpr std::uint8_t kLinksBounded = 1;
+constexpr std::uint8_t kTellsFailures = 2;
 
 std::span<const std::uint8_t> octets_of(std::string_view text) {
   return {reinterpret_cast<const std::uint8_t*>(text.data()), text.size()};
@@ -42,6 +45,18 @@ Attributes take_attributes(ByteReader& in) {
 
 }  // namespace
 
+int Attributes::failure() const {
+  constexpr std::uint32_t kErrnoMax = 4095;
+  if (mode != 0) return 0;
+  return links == 0 || links > kErrnoMax ? EIO : static_cast<int>(links);
+}
+
+Attributes Attributes::of_failure(int error) {
+  Attributes out;
+  out.links = static_cast<std::uint32_t>(error);
+  return out;
+}
+
 // ---- Reading
 
 std::optional<Head> decode_head(std::span<const std::uint8_t> message) {
@@ -53,9 +68,10 @@ std::optional<Head> decode_head(std::span<const std::uint8_t> message) {
   Head head;
   head.op = static_cast<Op>(op);
   head.is_reply = (first & kReplyBit) != 0;
-  const bool bounded = (in.u8() & kLinksBounded) != 0;
+  const unsigned flags = in.u8() & (head.is_reply ? 0U : ~0U);
   const std::uint16_t links = in.be16();
-  if (bounded && !head.is_reply) head.links = links;
+  if ((flags & kLinksBounded) != 0) head.links = links;
+  head.tells_failures = (flags & kTellsFailures) != 0;
   const std::uint32_t error = in.be32();
   if (head.is_reply) head.error = error;
   head.tag = in.be64();
@@ -63,7 +79,7 @@ std::optional<Head> decode_head(std::span<const std::uint8_t> message) {
 }
 
 BodyReader body_of(const Head& head, std::span<const std::uint8_t> message) {
-  return {message.subspan(Head::kSize), head.links};
+  return {message.subspan(Head::kSize), head.links, head.tells_failures};
 }
 
 bool BodyReader::has(std::size_t bytes) {
@@ -215,7 +231,8 @@ std::size_t MessageWriter::finish(const Head& head) {
   ByteWriter out({start_, Head::kSize});
   out.u8(
       static_cast<std::uint8_t>(static_cast<unsigned>(head.op) | (head.is_reply ? kReplyBit : 0U)));
-  out.u8(bounded ? kLinksBounded : 0);
+  out.u8(static_cast<std::uint8_t>((bounded ? kLinksBounded : 0U) |
+                                   (tells_failures_ ? kTellsFailures : 0U)));
   out.be16(bounded ? links_ : 0);
   out.be32(head.error);
   out.be64(head.tag);

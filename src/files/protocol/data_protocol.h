@@ -88,6 +88,10 @@ struct Attributes {
   std::uint64_t device = 0;   // of a device file
 
   bool operator==(const Attributes&) const = default;
+
+  // In a list: a name that the server cannot look at has no mode, and its errno. 0: it has one.
+  [[nodiscard]] int failure() const;
+  [[nodiscard]] static Attributes of_failure(int error);
 };
 
 // Names a file: no other file of the server has it, not even a later one that gets the number of a
@@ -130,6 +134,14 @@ struct Usage {
   bool operator==(const Usage&) const = default;
 };
 
+// Which file system that is. 0: unknown.
+struct FileSystem {
+  std::uint64_t device = 0;  // may be another one after the server's machine was started anew
+  std::uint64_t id = 0;
+
+  bool operator==(const FileSystem&) const = default;
+};
+
 // A place in the client's registered memory.
 struct RemoteMemory {
   std::uint64_t address = 0;
@@ -150,6 +162,7 @@ struct Head {
   Op op = Op::kStat;
   bool is_reply = false;
   std::uint16_t links = kLinksAnywhere;  // PathName::links of the paths of a request
+  bool tells_failures = false;           // of a LIST: Attributes::failure() is understood
   std::uint32_t error = 0;               // of a reply: 0, or an errno of Linux
   std::uint64_t tag = 0;                 // a reply has that of its request
 };
@@ -159,8 +172,8 @@ struct Head {
 class BodyReader {
  public:
   BodyReader() = default;
-  BodyReader(std::span<const std::uint8_t> octets, std::uint16_t links)
-      : in_(octets), links_(links) {}
+  BodyReader(std::span<const std::uint8_t> octets, std::uint16_t links, bool tells_failures = false)
+      : in_(octets), links_(links), tells_failures_(tells_failures) {}
 
   [[nodiscard]] std::uint16_t be16();
   [[nodiscard]] std::uint32_t be32();
@@ -180,6 +193,7 @@ class BodyReader {
   // The rest as a path. Links are bounded within it, or the message is broken.
   [[nodiscard]] PathName path();
   [[nodiscard]] std::uint16_t links() const { return links_; }
+  [[nodiscard]] bool tells_failures() const { return tells_failures_; }
 
   // Whether every field was there; there may be octets behind them.
   [[nodiscard]] bool good() const { return good_; }
@@ -192,6 +206,7 @@ class BodyReader {
 
   ByteReader in_;
   std::uint16_t links_ = kLinksAnywhere;
+  bool tells_failures_ = false;
   bool good_ = true;
 };
 
@@ -218,6 +233,7 @@ class MessageWriter {
   void rest(std::string_view value);
   void bytes(std::span<const std::uint8_t> value);
   void path(const PathName& value);
+  void tells_failures(bool value) { tells_failures_ = value; }
   // Octets of the message, or 0 if a text was too long for it.
   [[nodiscard]] std::size_t finish(const Head& head);
 
@@ -228,6 +244,7 @@ class MessageWriter {
   ByteWriter out_;
   std::uint16_t links_ = kLinksAnywhere;
   bool has_path_ = false;
+  bool tells_failures_ = false;
   bool fits_ = true;
 };
 

@@ -86,16 +86,17 @@ int reserve(int fd, std::uint64_t size) {
   return full ? errno : 0;
 }
 
-void remove_if_old(int folder, const char* name) {
+os::Fd remove_if_old(int folder, const char* name) {
   const auto is_old = [](const struct stat& s) {
     return S_ISREG(s.st_mode) && s.st_mtime < os::wall_seconds() - kDraftKeptS;
   };
   struct stat s {};
-  if (fstatat(folder, name, &s, AT_SYMLINK_NOFOLLOW) != 0 || !is_old(s)) return;
-  const os::Fd file(openat(folder, name, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC));
-  if (!file || flock(file.get(), LOCK_EX | LOCK_NB) != 0) return;
-  if (fstat(file.get(), &s) != 0 || !is_old(s) || !is_named(folder, name, file.get())) return;
-  unlinkat(folder, name, 0);
+  if (fstatat(folder, name, &s, AT_SYMLINK_NOFOLLOW) != 0 || !is_old(s)) return {};
+  os::Fd file(openat(folder, name, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC));
+  if (!file || flock(file.get(), LOCK_EX | LOCK_NB) != 0) return {};
+  if (fstat(file.get(), &s) != 0 || !is_old(s) || !is_named(folder, name, file.get())) return {};
+  if (unlinkat(folder, name, 0) != 0) return {};
+  return file;
 }
 
 bool remove_drafts(int parent, const std::string& name) {

@@ -30,13 +30,15 @@ class Draft {
         hidden_(std::move(hidden)),
         file_(std::move(file)),
         stays_(stays) {}
-  ~Draft() {
-    if (!stays_) discard();
-  }
+  ~Draft() { drop(); }
   Draft(const Draft&) = delete;
   Draft& operator=(const Draft&) = delete;
   [[nodiscard]] int fd() const { return file_.get(); }
   void discard();
+  // As when it goes: without a name, unless it stays. Its room is freed when the descriptor goes.
+  void drop() {
+    if (!stays_) discard();
+  }
   // Whether a file of more octets gives way to it.
   [[nodiscard]] bool replaces_more_than(std::uint64_t bytes) const;
   // Gives the file its attributes and, in one step, its name: a reader finds the old file or
@@ -61,8 +63,9 @@ class Draft {
 [[nodiscard]] int reserve(int fd, std::uint64_t size);
 
 // Removes a draft that a server or client which has ended left behind, long ago. A process that
-// uses it holds its lock, and then it stays.
-void remove_if_old(int folder, const char* name);
+// uses it holds its lock, and then it stays. Its last descriptor, to be closed where that may take
+// long; none: nothing was removed.
+[[nodiscard]] os::Fd remove_if_old(int folder, const char* name);
 // A folder in which nothing is listed is empty for its clients: its drafts are removed with it,
 // unless somebody writes one. Returns whether there was nothing else; errno is ENOTEMPTY otherwise.
 [[nodiscard]] bool remove_drafts(int parent, const std::string& name);

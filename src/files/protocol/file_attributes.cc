@@ -2,12 +2,14 @@
 
 #include <fcntl.h>
 #include <openssl/evp.h>
+#include <sys/stat.h>
 #include <sys/vfs.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
 #include <cstdlib>
+#include <cstring>
 #include <ctime>
 #include <vector>
 
@@ -96,6 +98,17 @@ ObjectId object_of(int fd, const struct statx& s) {
 bool is_fresh(int fd, std::int64_t changed_ns, std::int64_t before_ns) {
   const std::int64_t age = std::abs(before_ns - changed_ns);
   return age < kCoarseNs && age < tick_ns(fd, changed_ns);
+}
+
+FileSystem file_system_of(int fd) {
+  FileSystem out;
+  struct stat s {};
+  struct statfs where {};
+  if (fstat(fd, &s) != 0 || fstatfs(fd, &where) != 0) return out;
+  static_assert(sizeof where.f_fsid == sizeof out.id);
+  out.device = s.st_dev;
+  std::memcpy(&out.id, &where.f_fsid, sizeof out.id);
+  return out;
 }
 
 bool leases_tell(int fd) {

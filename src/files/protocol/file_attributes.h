@@ -22,6 +22,8 @@ namespace weft::files {
 [[nodiscard]] Attributes attributes_of(int fd, int* error);
 // ... with its version.
 [[nodiscard]] FileState state_of(int fd, int* error);
+// The file system of an open file, or of one that a path descriptor names. Unknown if that fails.
+[[nodiscard]] FileSystem file_system_of(int fd);
 // Whether a file had been changed so recently that another change may leave its times as they are.
 // `changed_ns`: its time of the last change of the inode. `before_ns`: CLOCK_REALTIME before that
 // was looked at. A later time is wrong: who was held up in between would find the file old enough.

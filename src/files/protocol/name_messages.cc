@@ -34,6 +34,7 @@ void ListRequest::encode(MessageWriter& out) const {
   out.be64(cursor);
   out.memory(memory);
   out.path(path);
+  out.tells_failures(tells_failures);
 }
 
 std::optional<ListRequest> ListRequest::decode(BodyReader in) {
@@ -41,6 +42,7 @@ std::optional<ListRequest> ListRequest::decode(BodyReader in) {
   r.cursor = in.be64();
   r.memory = in.memory();
   r.path = in.path();
+  r.tells_failures = in.tells_failures();
   return in.whole() ? std::optional(r) : std::nullopt;
 }
 
@@ -110,12 +112,20 @@ std::optional<RenameRequest> RenameRequest::decode(BodyReader in) {
   return in.whole() ? std::optional(r) : std::nullopt;
 }
 
-void StatFsReply::encode(MessageWriter& out) const { out.usage(usage); }
+void StatFsReply::encode(MessageWriter& out) const {
+  out.usage(usage);
+  out.be64(file_system.device);
+  out.be64(file_system.id);
+}
 
 std::optional<StatFsReply> StatFsReply::decode(BodyReader in) {
   StatFsReply r;
   r.usage = in.usage();
-  return in.good() ? std::optional(r) : std::nullopt;
+  if (!in.good()) return std::nullopt;
+  r.file_system.device = in.be64();
+  r.file_system.id = in.be64();
+  if (!in.good()) r.file_system = {};
+  return r;
 }
 
 void StatFsRequest::encode(MessageWriter& out) const { out.path(path); }

@@ -46,6 +46,7 @@ struct ListRequest {
   std::uint64_t cursor = 0;
   RemoteMemory memory{};
   PathName path{};
+  bool tells_failures = false;  // entries may have an errno: Attributes::failure()
 
   void encode(MessageWriter& out) const;
   [[nodiscard]] static std::optional<ListRequest> decode(BodyReader in);
@@ -110,6 +111,7 @@ struct RenameRequest {
 
 struct StatFsReply {
   Usage usage{};
+  FileSystem file_system{};  // earlier releases leave that out
 
   void encode(MessageWriter& out) const;
   [[nodiscard]] static std::optional<StatFsReply> decode(BodyReader in);

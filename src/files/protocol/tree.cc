@@ -121,13 +121,14 @@ int Tree::stat(const TreePath& path, Attributes& out) const {
   return error;
 }
 
-int Tree::usage(const TreePath& path, Usage& out) const {
+int Tree::usage(const TreePath& path, Usage& out, FileSystem& which) const {
   const Place place = locate(path);
   if (place.fd < 0 && !place.root) return ENOENT;
   os::Fd found;
   if (!place.root) {
     found = os::Fd(open_bounded(place.fd, place.rest, place.links, O_PATH | O_NOFOLLOW));
     if (!found) return errno;
+    which = file_system_of(found.get());
   }
   struct statvfs s {};
   if (fstatvfs(place.root ? exports_.front().fd.get() : found.get(), &s) != 0) return errno;
@@ -171,31 +172,41 @@ int Tree::read_link(const TreePath& path, std::string& target) const {
   return 0;
 }
 
-int Tree::list_exports(std::uint64_t cursor, std::span<std::uint8_t> room, std::uint64_t& next,
-                       std::uint32_t& bytes) const {
+namespace {
+
+// Whether there was room for it.
+bool add(const Entry& entry, Tree::Page& page) {
+  const std::size_t took = encode(entry, page.room.subspan(page.bytes));
+  page.bytes += static_cast<std::uint32_t>(took);
+  return took != 0;
+}
+
+}  // namespace
+
+int Tree::list_exports(std::uint64_t cursor, Page& page) const {
   for (std::size_t i = cursor; i < exports_.size(); ++i) {
     int error = 0;
     const Export& one = exports_[i];
     const os::Fd file(one.file.empty() ? -1 : open_beneath(one.fd.get(), one.file, O_PATH));
-    const Entry entry{one.name, attributes_of(file ? file.get() : one.fd.get(), &error)};
-    const std::size_t took = encode(entry, room.subspan(bytes));
-    if (took == 0) {
-      next = i;
-      return i == cursor ? EINVAL : 0;
-    }
-    bytes += static_cast<std::uint32_t>(took);
+    if (!one.file.empty() && !file) error = errno;
+    Entry entry{one.name, {}};
+    if (error == 0) entry.attributes = attributes_of(file ? file.get() : one.fd.get(), &error);
+    if (error == ENOENT) continue;  // gone meanwhile
+    if (error != 0 && !page.tells_failures) return error;
+    if (error != 0) entry.attributes = Attributes::of_failure(error);
+    if (add(entry, page)) continue;
+    page.next = i;
+    return page.bytes == 0 ? EINVAL : 0;
   }
-  next = 0;
   return 0;
 }
 
-int Tree::list(const TreePath& path, std::uint64_t cursor, std::span<std::uint8_t> room,
-               std::uint64_t& next, std::uint32_t& bytes,
+int Tree::list(const TreePath& path, std::uint64_t cursor, Page& page,
                std::unique_ptr<FolderStream>& listing) const {
-  bytes = 0;
-  next = 0;
+  page.bytes = 0;
+  page.next = 0;
   const Place place = locate(path);
-  if (place.root) return list_exports(cursor, room, next, bytes);
+  if (place.root) return list_exports(cursor, page);
   if (place.fd < 0) return ENOENT;
   if (listing == nullptr) {
     if (cursor != 0) return ESTALE;
@@ -204,14 +215,13 @@ int Tree::list(const TreePath& path, std::uint64_t cursor, std::span<std::uint8_
     listing = std::make_unique<FolderStream>(std::move(fd));
     if (!listing->good()) return ENOMEM;
   }
-  const int error = fill(*listing, room, next, bytes);
-  if (error != 0 || next == 0) listing.reset();
+  const int error = fill(*listing, page);
+  if (error != 0 || page.next == 0) listing.reset();
   return error;
 }
 
 // As many entries as there is room for.
-int Tree::fill(FolderStream& listing, std::span<std::uint8_t> room, std::uint64_t& next,
-               std::uint32_t& bytes) const {
+int Tree::fill(FolderStream& listing, Page& page) const {
   const int fd = dirfd(listing.stream());
   for (;;) {
     const long here = telldir(listing.stream());
@@ -221,20 +231,19 @@ int Tree::fill(FolderStream& listing, std::span<std::uint8_t> room, std::uint64_
     const std::string_view name = found->d_name;
     if (name == "." || name == "..") continue;
     if (name.starts_with(kDraftPrefix)) {
-      if (writable_) remove_if_old(fd, found->d_name);
+      os::Fd removed = writable_ ? remove_if_old(fd, found->d_name) : os::Fd();
+      if (removed) page.removed.push_back(std::move(removed));
       continue;
     }
     struct statx s {};
     const int error = look_at(fd, found->d_name, s);
     if (error == ENOENT) continue;  // gone meanwhile
-    if (error != 0) return error;
-    const std::size_t took = encode(Entry{name, attributes_from(s)}, room.subspan(bytes));
-    if (took == 0) {
-      seekdir(listing.stream(), here);
-      next = static_cast<std::uint64_t>(here);
-      return bytes == 0 ? EINVAL : 0;
-    }
-    bytes += static_cast<std::uint32_t>(took);
+    if (error != 0 && !page.tells_failures) return error;
+    const Entry entry{name, error == 0 ? attributes_from(s) : Attributes::of_failure(error)};
+    if (add(entry, page)) continue;
+    seekdir(listing.stream(), here);
+    page.next = static_cast<std::uint64_t>(here);
+    return page.bytes == 0 ? EINVAL : 0;
   }
 }
 

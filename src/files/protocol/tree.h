@@ -47,21 +47,28 @@ class Tree {
   // EINVAL a TreePath whose `links` end within a component.
   [[nodiscard]] int stat(const TreePath& path, Attributes& out) const;
   // Usage of the file system that holds `path`. The root above several exports has the first's.
-  [[nodiscard]] int usage(const TreePath& path, Usage& out) const;
+  [[nodiscard]] int usage(const TreePath& path, Usage& out, FileSystem& which) const;
   // A regular file, for reading.   EISDIR, EINVAL (neither file nor folder), ...
   //   EWOULDBLOCK   without `waits`: another process has a lease of it, and is told of the opening
   [[nodiscard]] int open_file(const TreePath& path, bool direct, bool waits, os::Fd& file,
                               FileState& out) const;
   [[nodiscard]] int read_link(const TreePath& path, std::string& target) const;
 
-  // Writes entries from `cursor` (0: the first) on. `next` is 0 after the last. `listing` is what
-  // an earlier page left there, and null for the first page and behind the last. An entry that
-  // cannot be examined fails the list, unless it is gone: nobody may take a name for removed
-  // because the server could not look at it.
+  // Writes entries from `cursor` (0: the first) on: `page.bytes` of them. `page.next` is 0 after
+  // the last. `listing` is what an earlier page left there, and null for the first page and behind
+  // the last. An entry that cannot be examined, and is not gone, has its errno
+  // (Attributes::failure()), or fails the list of a client that does not know of that: nobody may
+  // take a name for removed because the server could not look at it.
   //   EINVAL   not even one entry fits
   //   ESTALE   `cursor` is of a listing that is not there: begin anew
-  [[nodiscard]] int list(const TreePath& path, std::uint64_t cursor, std::span<std::uint8_t> room,
-                         std::uint64_t& next, std::uint32_t& bytes,
+  struct Page {
+    std::span<std::uint8_t> room;
+    bool tells_failures = false;
+    std::uint64_t next = 0;
+    std::uint32_t bytes = 0;
+    std::vector<os::Fd> removed = {};  // old drafts, to be closed where that may take long
+  };
+  [[nodiscard]] int list(const TreePath& path, std::uint64_t cursor, Page& page,
                          std::unique_ptr<FolderStream>& listing) const;
 
   // EROFS without `writable`.
@@ -87,7 +94,8 @@ class Tree {
   [[nodiscard]] int open_to_flush(const TreePath& path, os::Fd& out) const;
   [[nodiscard]] int rename(const TreePath& from, const TreePath& to, bool keep) const;
   [[nodiscard]] int make_directory(const TreePath& path, std::uint32_t mode) const;
-  [[nodiscard]] int remove(const TreePath& path, bool directory) const;
+  // `drafts`: also a folder that holds nothing but drafts, whose room takes its time to be freed.
+  [[nodiscard]] int remove(const TreePath& path, bool directory, bool drafts) const;
   [[nodiscard]] int symlink(const TreePath& path, std::string_view target) const;
 
  private:
@@ -110,10 +118,8 @@ class Tree {
   [[nodiscard]] int with_both(const TreePath& from, const TreePath& to, Call call) const;
   // The same for a file that is to get this name: EISDIR where a folder has it.
   [[nodiscard]] int place_for_file(const TreePath& path, os::Fd& folder, std::string& name) const;
-  [[nodiscard]] int fill(FolderStream& listing, std::span<std::uint8_t> room, std::uint64_t& next,
-                         std::uint32_t& bytes) const;
-  [[nodiscard]] int list_exports(std::uint64_t cursor, std::span<std::uint8_t> room,
-                                 std::uint64_t& next, std::uint32_t& bytes) const;
+  [[nodiscard]] int fill(FolderStream& listing, Page& page) const;
+  [[nodiscard]] int list_exports(std::uint64_t cursor, Page& page) const;
 
   std::vector<Export> exports_;
   bool writable_ = false;

@@ -230,13 +230,14 @@ int Tree::make_directory(const TreePath& path, std::uint32_t mode) const {
   return mkdirat(folder.get(), name.c_str(), mode & (0777U | S_ISVTX)) == 0 ? 0 : errno;
 }
 
-int Tree::remove(const TreePath& path, bool directory) const {
+int Tree::remove(const TreePath& path, bool directory, bool drafts) const {
   os::Fd folder;
   std::string name;
   if (const int error = parent_of(path, folder, name); error != 0) return error;
   const int how = directory ? AT_REMOVEDIR : 0;
   if (unlinkat(folder.get(), name.c_str(), how) == 0) return 0;
-  if (!directory || errno != ENOTEMPTY || !remove_drafts(folder.get(), name)) return errno;
+  if (!directory || !drafts || errno != ENOTEMPTY) return errno;
+  if (!remove_drafts(folder.get(), name)) return errno;
   return unlinkat(folder.get(), name.c_str(), how) == 0 ? 0 : errno;
 }
 

@@ -94,7 +94,7 @@ int Session::send_page(const RemoteMemory& memory, const Asked& asked, Reply& re
 int Session::list(const ListRequest& request, const Asked& asked) {
   ListReply reply;
   return send_page(request.memory, asked, reply, [&](std::span<std::uint8_t> room) {
-    return listings_.fill(shared_.tree, request, reply, room);
+    return listings_.fill(shared_.tree, request, reply, room, *shared_.disposal);
   });
 }
 

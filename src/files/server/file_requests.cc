@@ -173,12 +173,16 @@ int FileRequests::rename(const RenameRequest& request, const Asked& asked) {
 
 int FileRequests::remove(const RemoveRequest& request, const Asked& asked) {
   const bool folder = (request.flags & kRemoveDirectory) != 0;
+  const auto reply = [this, asked] { answers_.send(asked, NoReply()); };
+  const int error = folder ? shared_.tree.remove(request.path, true, false) : 0;
+  if (folder && error == 0) reply();
+  if (folder && error != ENOTEMPTY) return error;
   return laters_.carry_out(
-      asked, !folder && frees_much(request.path),
+      asked, folder || frees_much(request.path),
       [this, folder, path = KeptPath(request.path)] {
-        return shared_.tree.remove(path.name(), folder);
+        return shared_.tree.remove(path.name(), folder, true);
       },
-      [this, asked] { answers_.send(asked, NoReply()); });
+      reply);
 }
 
 int FileRequests::sum(const SumRequest& request, const Asked& asked) {

@@ -2,6 +2,9 @@
 
 #include <algorithm>
 #include <cassert>
+#include <utility>
+
+#include "files/server/open_files.h"
 
 namespace weft::files {
 
@@ -13,7 +16,7 @@ Listings::~Listings() { area_.heap->remove_owner(owner_); }
 // A list that a client has begun stays open; the oldest makes room for more than kMostFolders, and
 // its client begins anew.
 int Listings::fill(const Tree& tree, const ListRequest& request, ListReply& reply,
-                   std::span<std::uint8_t> room) {
+                   std::span<std::uint8_t> room, Background& disposal) {
   Kept one{std::string(request.path.text), request.path.links, request.cursor, nullptr};
   const auto at = std::find_if(kept_.begin(), kept_.end(), [&](const Kept& k) {
     return request.cursor != 0 && k.cursor == one.cursor && k.path == one.path &&
@@ -23,8 +26,10 @@ int Listings::fill(const Tree& tree, const ListRequest& request, ListReply& repl
     one.stream = std::move(at->stream);
     kept_.erase(at);
   }
-  const int error =
-      tree.list(request.path, request.cursor, room, reply.cursor, reply.bytes, one.stream);
+  Tree::Page page{room, request.tells_failures};
+  const int error = tree.list(request.path, request.cursor, page, one.stream);
+  reply = {page.next, page.bytes};
+  for (os::Fd& file : page.removed) dispose(disposal, std::move(file));
   if (one.stream == nullptr) return error;
   one.cursor = reply.cursor;
   kept_.push_front(std::move(one));

@@ -16,6 +16,7 @@
 #include "files/protocol/data_messages.h"
 #include "files/protocol/folder_stream.h"
 #include "files/protocol/tree.h"
+#include "files/server/background.h"
 #include "files/server/server_device.h"
 
 namespace weft::files {
@@ -33,8 +34,9 @@ class Listings {
   Listings& operator=(const Listings&) = delete;
 
   // One page of a list, in `room`.   An errno, as Tree::list()
+  // `disposal` closes files whose room takes long to free.
   [[nodiscard]] int fill(const Tree& tree, const ListRequest& request, ListReply& reply,
-                         std::span<std::uint8_t> room);
+                         std::span<std::uint8_t> room, Background& disposal);
   [[nodiscard]] std::size_t folders() const { return kept_.size(); }
   // Closes them all.
   void close() { kept_.clear(); }

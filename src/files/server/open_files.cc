@@ -11,24 +11,35 @@ namespace weft::files {
 namespace {
 
 // The last descriptor of a file without a name frees its room.
+template <class File>
 class Disposal final : public Background::Job {
  public:
-  explicit Disposal(std::unique_ptr<OpenFile> file) : file_(std::move(file)) {}
-  void work() noexcept override { file_.reset(); }
+  explicit Disposal(File file) : file_(std::move(file)) {}
+  void work() noexcept override { file_ = File(); }
   void done() override {}
 
  private:
-  std::unique_ptr<OpenFile> file_;
+  File file_;
 };
 
-void dispose(Background& background, OpenFile* file) {
+bool frees_much_room(int fd) {
   struct stat s {};
+  return fstat(fd, &s) == 0 && s.st_nlink == 0 && bytes_on_disk(s) > kMuchBytes;
+}
+
+void dispose(Background& background, OpenFile* file) {
   std::unique_ptr<OpenFile> last(file);
-  if (fstat(file->get(), &s) != 0 || s.st_nlink != 0 || bytes_on_disk(s) <= kMuchBytes) return;
-  background.run(std::make_unique<Disposal>(std::move(last)));
+  if (file->draft != nullptr) file->draft->drop();
+  if (!frees_much_room(file->get())) return;
+  background.run(std::make_unique<Disposal<std::unique_ptr<OpenFile>>>(std::move(last)));
 }
 
 }  // namespace
+
+void dispose(Background& disposal, os::Fd file) {
+  if (!frees_much_room(file.get())) return;
+  disposal.run(std::make_unique<Disposal<os::Fd>>(std::move(file)));
+}
 
 bool takes_much(int fd) {
   struct stat s {};

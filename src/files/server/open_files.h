@@ -55,6 +55,9 @@ class OpenFiles {
   std::uint64_t next_handle_ = 1;
 };
 
+// Closes a file: by `disposal` where that frees much room.
+void dispose(Background& disposal, os::Fd file);
+
 // To reserve or free less takes no longer than many a request.
 inline constexpr std::uint64_t kMuchBytes = std::uint64_t{4} << 20U;
 // Whether the file has more on the disk.

@@ -19,7 +19,7 @@ class TreeRequests {
     return tree_.stat(request.path, reply.attributes);
   }
   [[nodiscard]] int usage(const StatFsRequest& request, StatFsReply& reply) {
-    return tree_.usage(request.path, reply.usage);
+    return tree_.usage(request.path, reply.usage, reply.file_system);
   }
   [[nodiscard]] int make_directory(const MakeDirectoryRequest& request, NoReply& /*reply*/) {
     return tree_.make_directory(request.path, request.mode);
