@@ -90,7 +90,7 @@ chown: to somebody else             | there put f text ; chown f 65534 65534
 chown: a group                      | there put f text ; chown f -1 65534
 chown: not the owner                | there make {regular|folder|fifo} n ; other chown n 65534 65534 = EPERM
 chown: the link is its own target   | there symlink l l ; chown l 0 0 = ELOOP
-link: each type                     | there make {node} n ; link n m ; lstat m links = 2
+link: each type                     | there make {node} n ; link n m ; lstat m links = 2 ; lstat n links = 2
 link: what is written is there      | there put f text ; link f g ; open g WRONLY 0 a ; write a more = 4 ; read f = more
 link: a folder                      | mkdir d ; link d e = EPERM
 link: to a name that is there       | there put f text ; there make {type} n ; link f n = EEXIST

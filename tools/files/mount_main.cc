@@ -122,7 +122,10 @@ int on_readdir(const char* path, void* buffer, fuse_fill_dir_t fill, off_t, fuse
   for (const char* own : {".", ".."}) fill(buffer, own, nullptr, 0, fuse_fill_dir_flags{});
   return -here().remote->list(path, [&](const std::string& name, const files::Attributes& a) {
     const struct stat s = stat_of(a);
-    fill(buffer, name.c_str(), &s, 0, FUSE_FILL_DIR_PLUS);
+    // One that the server cannot look at has its name here, as in a local folder.
+    const bool seen = a.failure() == 0;
+    fill(buffer, name.c_str(), seen ? &s : nullptr, 0,
+         seen ? FUSE_FILL_DIR_PLUS : fuse_fill_dir_flags{});
   });
 }
 
@@ -237,8 +240,11 @@ int on_rmdir(const char* path) {
   return -here().remote->remove(path, true);
 }
 
-// A second name for a file cannot be asked for.
-int on_link(const char*, const char*) { return -EPERM; }
+int on_link(const char* from, const char* to) {
+  const int error = here().remote->link(from, to);
+  if (error == 0) here().hidden.removed(to);
+  return -error;
+}
 
 // Pipes and sockets connect programs of one machine, and devices belong to it.
 int on_mknod(const char* path, mode_t mode, dev_t) {

@@ -90,6 +90,10 @@ int Connections::symlink(const std::string& target, const std::string& path) {
   return any()->symlink(target, path);
 }
 
+int Connections::link(const std::string& from, const std::string& to) {
+  return any()->link(from, to);
+}
+
 int Connections::xattrs(const std::string& path, files::Xattrs& out) {
   return any()->xattrs(path, out);
 }

@@ -34,6 +34,7 @@ class Connections {
   [[nodiscard]] int remove(const std::string& path, bool folder);
   [[nodiscard]] int make_directory(const std::string& path, std::uint32_t mode);
   [[nodiscard]] int symlink(const std::string& target, const std::string& path);
+  [[nodiscard]] int link(const std::string& from, const std::string& to);
   [[nodiscard]] int xattrs(const std::string& path, files::Xattrs& out);
   [[nodiscard]] int set_xattr(const std::string& path, const std::string& name,
                               const std::span<const std::uint8_t>* value);

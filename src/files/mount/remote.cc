@@ -150,7 +150,8 @@ int Remote::list(const std::string& path, const EntryFunction& entry) {
   for (int tries = 0;;) {
     const auto answer = call_again([&] {
       const std::uint64_t address = files::address_of(memory_.data());
-      return files::ListRequest{cursor, {address, memory_.rkey(), kListBytes}, {name}};
+      const files::RemoteMemory memory{address, memory_.rkey(), kListBytes};
+      return files::ListRequest{cursor, memory, {name}, true};
     });
     files::ListReply reply;
     const int error = take_reply(answer, reply);

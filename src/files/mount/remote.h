@@ -59,6 +59,7 @@ class Remote {
   [[nodiscard]] int remove(const std::string& path, bool folder);
   [[nodiscard]] int make_directory(const std::string& path, std::uint32_t mode);
   [[nodiscard]] int symlink(const std::string& target, const std::string& path);
+  [[nodiscard]] int link(const std::string& from, const std::string& to);
   // Extended attributes.   EOPNOTSUPP: the server is of an older release
   [[nodiscard]] int xattrs(const std::string& path, files::Xattrs& out);
   // Without a value the attribute goes.

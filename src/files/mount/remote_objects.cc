@@ -1,4 +1,4 @@
-// Extended attributes of a served file.
+// Extended attributes and further names of a served file.
 #include "files/mount/remote.h"
 
 #include <cerrno>
@@ -35,6 +35,14 @@ int Remote::xattrs(const std::string& path, files::Xattrs& out) {
   if (!found) return EIO;
   out = std::move(*found);
   return 0;
+}
+
+int Remote::link(const std::string& from, const std::string& to) {
+  if (auto ok = ready(); !ok) return local_error(ok.error());
+  if (!client_->has_objects()) return EPERM;
+  const std::string old_name = name_of(from);
+  const std::string new_name = name_of(to);
+  return change(files::LinkRequest{old_name, {new_name}}, EEXIST);
 }
 
 int Remote::set_xattr(const std::string& path, const std::string& name,
