@@ -119,6 +119,39 @@ def case_a_dry_run_says_what_the_copy_does(tmp):
                 assert tree_of(copy) == tree_of(tmp / "source"), way
 
 
+def case_attributes_of_folders_and_links_are_told(tmp):
+    source = filled(tmp / "source", "same", "sub/same", "other/same")
+    (source / "link").symlink_to("same")
+    (source / "closed").mkdir()
+    (source / "closed").chmod(0o555)
+    with Server(tmp, "--writable") as server:
+        for way in COPIES:
+            command = ("sync", "-a", *ends(way, server, tmp, copy=way))
+            run(*command)
+            assert not run(*command, "-n"), way
+        (source / "sub").chmod(0o700)
+        os.utime(source / "link", ns=(1, 1), follow_symlinks=False)
+        filled(source, "other/new")
+        (source / "made").mkdir()
+        os.utime(source, ns=(5, 5))
+        expected = {("change", ""), ("change", "sub"), ("change", "link"), ("change", "other"), ("copy", "other/new"),
+                    ("folder", "made")}
+        for way in COPIES:
+            command = ("sync", "-a", *ends(way, server, tmp, copy=way))
+            root = str(tmp / way) if way == "get" else way
+            planned, done = (steps_of(run(*command, "--json", *more).decode()) for more in (("-n",), ()))
+            for told in (planned, done):
+                found = {(one["action"], one["path"][len(root) + 1:]) for one in told[:-1]}
+                assert found == expected, (way, found)
+            assert not run(*command, "-n"), way
+            run("sync", "-a", "--manifest", tmp / "list", *ends(way, server, tmp, copy=way))
+            lines = steps_of((tmp / "list").read_text())
+            assert len(lines) == 10 and {one["action"] for one in lines} == {"same"}, lines
+            assert sum(one.get("type") == "folder" for one in lines) == 5, lines
+    for path in (source, tmp / "put", tmp / "get"):
+        (path / "closed").chmod(0o755)
+
+
 def case_a_dry_run_fails_where_the_copy_would(tmp):
     filled(tmp / "source", "name", "folder/x")
     with Server(tmp, "--writable") as server, Server(tmp) as read_only:
@@ -161,7 +194,9 @@ def case_the_manifest_has_every_name(tmp):
                 run("sync", "--manifest", tmp / "list", *ends(way, server, tmp, copy=way))
                 lines = steps_of((tmp / "list").read_text())
                 action = "same" if again else "copy"
-                files = [one for one in lines if one["action"] == action]
+                folders = [one["path"] for one in lines if one.get("type", one["action"]) == "folder"]
+                assert len(folders) == 2 and folders[1].endswith("sub"), lines
+                files = [one for one in lines if one["action"] == action and "type" not in one]
                 assert sorted(one["bytes"] for one in files) == [1, 3, 5], lines
                 names = {bytes.fromhex(one["path_hex"]) for one in files if "path_hex" in one}
                 assert [name for name in names if name.endswith(b"no \xff utf-8")] == list(names) and names, lines

@@ -68,6 +68,12 @@ if(TARGET weft_data AND Python3_FOUND AND NOT WEFT_SANITIZE STREQUAL "thread")
     LABELS loopback
     TIMEOUT 180)
   weft_add_script_test(
+    loopback_data_lists
+    COMMAND "${Python3_EXECUTABLE}" "${CMAKE_CURRENT_LIST_DIR}/data_lists_test.py"
+            "$<TARGET_FILE:weft_data>"
+    LABELS loopback
+    TIMEOUT 180)
+  weft_add_script_test(
     loopback_data_archive
     COMMAND "${Python3_EXECUTABLE}" "${CMAKE_CURRENT_LIST_DIR}/data_archive_test.py"
             "$<TARGET_FILE:weft_data>"

@@ -72,13 +72,15 @@ class Restless:
 
 
 def run_cases(cases, chosen, prefix):
-    """Each in a folder of its own."""
+    """Each in a folder of its own, and with one for what programs keep of their runs."""
     for name in chosen:
-        tmp = pathlib.Path(tempfile.mkdtemp(prefix=prefix))
+        tmp, kept = (pathlib.Path(tempfile.mkdtemp(prefix=prefix)) for _ in range(2))
+        os.environ["XDG_STATE_HOME"] = str(kept)
         start = time.monotonic()
         try:
             cases[name](tmp)
         finally:
-            shutil.rmtree(tmp, ignore_errors=True)
+            for folder in (tmp, kept):
+                shutil.rmtree(folder, ignore_errors=True)
         print(f"{name}: passed in {time.monotonic() - start:.1f} s", flush=True)
     print(f"{len(chosen)} passed, 0 failed")

@@ -5,6 +5,7 @@ if(TARGET weft_files)
     LABELS unit
     SOURCES "${CMAKE_CURRENT_LIST_DIR}/files_attributes_test.cc"
             "${CMAKE_CURRENT_LIST_DIR}/files_changes_test.cc"
+            "${CMAKE_CURRENT_LIST_DIR}/files_extras_test.cc"
             "${CMAKE_CURRENT_LIST_DIR}/files_filter_test.cc"
             "${CMAKE_CURRENT_LIST_DIR}/files_hidden_test.cc"
             "${CMAKE_CURRENT_LIST_DIR}/files_kept_test.cc"

@@ -54,7 +54,9 @@ std::string json_of(const CopyStep& step) {
     for (const char c : step.path) hex += fmt::format("{:02x}", static_cast<unsigned char>(c));
     line["path_hex"] = hex;
   }
-  if (step.kind == CopyStep::Kind::kCopied || step.kind == CopyStep::Kind::kSame) {
+  if (step.is_folder) {
+    line["type"] = "folder";
+  } else if (step.kind == CopyStep::Kind::kCopied || step.kind == CopyStep::Kind::kSame) {
     line["bytes"] = step.bytes;
     line["mtime_ns"] = step.mtime_ns;
   }

@@ -7,6 +7,7 @@
 #include <cstdio>
 #include <ctime>
 
+#include "files/client/known_source.h"
 #include "files/client/push.h"
 #include "files/copy_report.h"
 #include "files/data_options.h"
@@ -96,6 +97,7 @@ int sync(Command& c) {
   }
   c.copy.options.recursive = true;
   c.copy.options.only_newer = true;
+  c.copy.options.state_folder = files::state_folder();
   const auto source = cli::parse_remote_path(c.copy.paths.front(), c.port, files::kDefaultPort);
   if (!source) return cli::report_failure(source.error());
   if (*source) return get(c);
@@ -103,6 +105,9 @@ int sync(Command& c) {
   if (to && !*to) {
     return usage(c.copy.paths.front() + " and " + c.copy.paths.back() +
                  ": neither is a path of a server; write HOST:PATH for one of them");
+  }
+  if (c.copy.options.direct) {
+    return usage("--direct: is for copies from a server; a server has an option of that name");
   }
   return put(c);
 }
@@ -144,14 +149,19 @@ int list_one(const Command& c, const cli::RemotePath& remote) {
   }
   std::sort(names.begin(), names.end(),
             [](const auto& a, const auto& b) { return a.name < b.name; });
+  int worst = 0;
   for (const auto& n : names) {
+    if (const int error = n.attributes.failure(); error != 0) {
+      std::fflush(stdout);
+      worst = fail({error, n.name});
+    }
     if (c.long_list) {
       print_long(n);
     } else {
       std::puts(shown(n.name).c_str());
     }
   }
-  return 0;
+  return worst;
 }
 
 int cat_one(const Command& c, const cli::RemotePath& remote) {

@@ -123,6 +123,11 @@ cli::Arguments* add_copy(cli::Arguments& app, Command& c, Command::Kind kind, co
                   "Copy at most so many bytes of files a second, on the average; 0: no limit")
       .type_name("BYTES")
       .show_default();
+  sub->add_option("-j,--streams", c.copy.options.streams,
+                  "Connections at once for the files of a tree")
+      .type_name("N")
+      .between(1U, 64U)
+      .show_default();
   add_timeout(*sub, c);
   add_token(*sub, c);
   add_port_option(*sub, c.port);
@@ -154,6 +159,14 @@ void add_promises(cli::Arguments& command, Command& c) {
       "beginning: for logs that grow. A warning, and exit code 24");
 }
 
+void add_direct(cli::Arguments& command, Command& c) {
+  command.add_flag(
+      "--direct", c.copy.options.direct,
+      "Write files of more than 64 KiB past the page cache of this machine (O_DIRECT), "
+      "where its file system can: for files that are larger than memory, or not read "
+      "again soon");
+}
+
 void add_get(cli::Arguments& app, Command& c) {
   cli::Arguments* sub = add_copy(app, c, Command::Kind::kGet, "get", "Copy files from a server",
                                  "HOST[:PORT]:PATH... and the destination");
@@ -162,6 +175,7 @@ void add_get(cli::Arguments& app, Command& c) {
   sub->add_flag("--verify", c.copy.options.verify, "Compare checksums with the server's files");
   sub->add_flag("!--no-resume", c.copy.options.resume,
                 "Start anew where an earlier copy was interrupted");
+  add_direct(*sub, c);
   add_promises(*sub, c);
 }
 
@@ -190,8 +204,13 @@ void add_sync(cli::Arguments& app, Command& c) {
                   "Remove nothing if that would be more names than this")
       .type_name("N");
   sub->add_flag("--force-delete", c.copy.options.force_delete,
-                "Remove everything where the source is empty");
+                "Remove also where the source is empty, or on another file system than the last "
+                "time");
+  sub->add_option("--names-memory", c.copy.options.names_bytes,
+                  "Octets of names to remove that are kept, rather than looked for twice")
+      .group("");
   sub->add_flag("--verify", c.copy.options.verify, "Compare checksums of the copied files");
+  add_direct(*sub, c);
   add_promises(*sub, c);
 }
 

@@ -16,17 +16,21 @@ struct CopyOptions {
   bool resume = true;         // go on with what an earlier run left
   bool only_newer = false;    // sync: leave files alone that have the same size and time
   bool remove = false;        // sync: remove what the source does not have
-  bool force_delete = false;  // ... although the source is empty
+  bool force_delete = false;  // ... although the source is empty, or another file system
   std::uint64_t max_delete = ~std::uint64_t{0};  // ... unless that are more names
   bool delete_excluded = false;                  // ... also names that `filter` hides
   bool dry_run = false;         // change nothing, and tell CopyWatcher::step what would be done
+  bool direct = false;          // get: write large files past the page cache
   bool durable = false;         // wait for the disk that is copied to
   bool strict = false;          // only files that nobody can write meanwhile
   bool archive = false;         // owners, links between names, special files, see archive.h
   bool allow_changing = false;  // keep what was copied of a file that changed meanwhile
   unsigned retry_seconds = 30;
-  std::uint64_t bytes_per_second = 0;  // at most, or 0
-  Filter filter;                       // names of a tree to leave alone
+  unsigned streams = 1;                                   // connections for the files of a tree
+  std::uint64_t bytes_per_second = 0;                     // at most, or 0
+  Filter filter;                                          // names of a tree to leave alone
+  std::string state_folder;                               // KnownSource
+  std::uint64_t names_bytes = std::uint64_t{128} << 20U;  // Extras::note()
 };
 
 // One thing that a copy did, or with CopyOptions::dry_run would do.
@@ -46,6 +50,7 @@ struct CopyStep {
   std::string path;  // at the destination
   std::uint64_t bytes = 0;
   std::int64_t mtime_ns = 0;
+  bool is_folder = false;
 };
 
 struct CopyTotals {

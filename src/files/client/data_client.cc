@@ -407,11 +407,15 @@ Outcome<Answer> Client::wait_for(Op op, std::string_view name) {
   auto answer = wait();
   if (!answer) return answer;
   if (answer->op != op) return broken("the server answered something else");
-  if (answer->error == EROFS && writable()) {
-    return failed(EROFS, std::string(name), "this file system of the server is read-only");
-  }
-  if (answer->error != 0) return tl::unexpected(explain(answer->error, name));
+  if (answer->error != 0) return tl::unexpected(refusal(*answer, name));
   return answer;
+}
+
+Failed Client::refusal(const Answer& answer, std::string_view name) const {
+  if (answer.error == EROFS && writable()) {
+    return {EROFS, std::string(name), "this file system of the server is read-only"};
+  }
+  return explain(answer.error, name);
 }
 
 }  // namespace weft::files

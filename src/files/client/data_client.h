@@ -85,6 +85,8 @@ class Client {
     if (!reply) return broken("the server sent something that is no reply");
     return *reply;
   }
+  // Explains an answer with an error; it is about this name.
+  [[nodiscard]] Failed refusal(const Answer& answer, std::string_view name) const;
   // One request and its reply; an error in the reply is a failure, with the request's path, or
   // `about`, in its text. Records that arrive meanwhile are kept for next().
   // REQUIRES: nothing is outstanding.

@@ -99,7 +99,7 @@ Outcome<Destination> Fetch::open_destination(const std::string& root) {
 }
 
 Outcome<void> Fetch::get_tree(const std::string& path) {
-  extras_.clear();
+  extras_.clear(options_);
   first_names_.clear();
   claimed_.clear();
   kept_bytes_ = 0;
@@ -212,9 +212,12 @@ Outcome<void> Fetch::walk(const std::string& path, const std::string& below) {
   const auto folder = destination_->folder(below, below.empty() ? nullptr : &made);
   if (!folder) return tl::unexpected(folder.error());
   if (made) tell(CopyStep::Kind::kFolder, below);
+  if (!made && !options_.archive) tell(CopyStep::Kind::kSame, below, {.mode = S_IFDIR});
   if (options_.archive) {
-    walked_.push_back(below);
-    kept_bytes_ += sizeof below + below.size();
+    struct stat s {};
+    if (!made && fstat((*folder)->get(), &s) != 0) return failed(errno, below);
+    walked_.push_back({below, made, s.st_mode, os::ns_of(s.st_mtim)});
+    kept_bytes_ += sizeof(Walked) + below.size();
     open_to_owner((*folder)->get());
   }
   ++totals_.folders;
@@ -237,14 +240,14 @@ Outcome<void> Fetch::walk(const std::string& path, const std::string& below) {
 Outcome<void> Fetch::take_entry(const std::string& path, const Named& entry,
                                 const std::shared_ptr<const std::string>& below, int folder) {
   if (options_.filter.hides(*below, entry.name, S_ISDIR(entry.attributes.mode))) return {};
+  if (const int error = entry.attributes.failure(); error != 0) return failed(error, path);
   if (S_ISDIR(entry.attributes.mode)) {
     folders_.push_back(join(*below, entry.name));
     folder_bytes_ += sizeof(std::string) + folders_.back().size();
     return {};
   }
   if (S_ISLNK(entry.attributes.mode)) {
-    auto ok = take_link(path, *below, entry.name, folder);
-    return ok && options_.archive && !options_.dry_run ? finish_link(folder, entry) : ok;
+    return take_link(path, *below, entry, folder);
   }
   const std::string here = join(*below, entry.name);
   if (options_.archive && !is_unfinished(entry.name)) {
@@ -268,20 +271,24 @@ Outcome<void> Fetch::take_entry(const std::string& path, const Named& entry,
 }
 
 Outcome<void> Fetch::take_link(const std::string& path, const std::string& below,
-                               const std::string& name, int folder) {
+                               const Named& entry, int folder) {
+  const std::string& name = entry.name;
   const auto reply = client_->call(ReadLinkRequest{{path, links_}});
   if (!reply) return tl::unexpected(reply.error());
   const std::string target(reply->target);
   char now[4096];
   const ssize_t length = readlinkat(folder, name.c_str(), now, sizeof now);
-  if (length >= 0 && std::string_view(now, static_cast<std::size_t>(length)) == target) {
-    tell(CopyStep::Kind::kSame, join(below, name));
-    return {};
-  }
-  const int error = options_.dry_run ? 0 : put_link(folder, name, target, length >= 0);
+  const bool same =
+      length >= 0 && std::string_view(now, static_cast<std::size_t>(length)) == target;
+  const int error = same || options_.dry_run ? 0 : put_link(folder, name, target, length >= 0);
   if (error != 0) return failed(error, path);
-  tell(CopyStep::Kind::kLink, join(below, name));
-  ++totals_.links;
+  // One that would be made has no attributes yet.
+  const bool finishes = options_.archive && (same || !options_.dry_run);
+  const auto changed = finishes ? finish_link(folder, entry) : Outcome<bool>(false);
+  if (!changed) return tl::unexpected(changed.error());
+  const auto kind = *changed ? CopyStep::Kind::kChanged : CopyStep::Kind::kSame;
+  tell(same ? kind : CopyStep::Kind::kLink, join(below, name));
+  if (!same) ++totals_.links;
   return {};
 }
 

@@ -55,6 +55,13 @@ class Fetch {
     FileState state{};
     bool sparse = false;  // has holes to be left out
   };
+  // A folder of the destination, as it was before.
+  struct Walked {
+    std::string below;
+    bool made = false;
+    std::uint32_t mode = 0;
+    std::int64_t mtime_ns = 0;
+  };
   using Sink = std::function<Outcome<void>(const std::uint8_t*, std::size_t, std::uint64_t)>;
 
   [[nodiscard]] Outcome<void> reconnect(const Failed& why);
@@ -64,11 +71,13 @@ class Fetch {
                                          const std::shared_ptr<const std::string>& below,
                                          int folder);
   [[nodiscard]] Outcome<void> take_link(const std::string& path, const std::string& below,
-                                        const std::string& name, int folder);
+                                        const Named& entry, int folder);
   [[nodiscard]] Outcome<void> note_extras(const std::string& below, int folder,
                                           const std::vector<Named>& keep);
-  [[nodiscard]] Outcome<void> note_hidden(const std::string& below);
+  [[nodiscard]] Outcome<std::vector<std::string>> note_names(const ExtraFolder& in, int folder,
+                                                             const std::vector<Named>* keep);
   [[nodiscard]] Outcome<void> remove_extras(const std::string& path);
+  [[nodiscard]] Outcome<void> remove_all(const std::string& path, const std::vector<Extra>& extras);
   [[nodiscard]] Outcome<void> remove_extra(const std::string& path, const Extra& extra);
   [[nodiscard]] static bool flush_here(int folder, const std::string& name, std::int64_t mtime_ns);
   [[nodiscard]] Outcome<void> flush_folders();
@@ -80,6 +89,8 @@ class Fetch {
   [[nodiscard]] Outcome<void> get_file_to(const std::string& path, const Attributes& attributes,
                                           const std::string& to, const std::string& name);
   [[nodiscard]] Outcome<void> get_queued();
+  [[nodiscard]] Outcome<void> get_here();
+  [[nodiscard]] Outcome<void> get_by_streams();
   [[nodiscard]] Outcome<void> get_small(std::size_t count);
   [[nodiscard]] Outcome<void> small_arrived(const Answer& answer, const std::uint8_t* data);
   [[nodiscard]] Outcome<void> get_again();
@@ -104,7 +115,7 @@ class Fetch {
                                             const std::string& path);
   [[nodiscard]] Outcome<void> update_to(int folder, const Named& entry, const std::string& below,
                                         const Details& details);
-  [[nodiscard]] Outcome<void> finish_link(int folder, const Named& entry);
+  [[nodiscard]] Outcome<bool> finish_link(int folder, const Named& entry);
   void note_parted(const std::string& below, const std::string& first);
   [[nodiscard]] bool is_further_name(const Named& entry, const std::string& below);
   [[nodiscard]] Outcome<void> take_special(int folder, const Named& entry, const std::string& below,
@@ -113,7 +124,7 @@ class Fetch {
   [[nodiscard]] Outcome<bool> make_name(const std::string& first, const std::string& name,
                                         const Attributes& attributes);
   [[nodiscard]] Outcome<void> finish_folders(const std::string& path);
-  [[nodiscard]] Outcome<void> finish_folder(const std::string& path, const std::string& below);
+  [[nodiscard]] Outcome<void> finish_folder(const std::string& path, const Walked& one);
   void open_to_owner(int folder) const;
   void let_go(const Opened& opened);
   [[nodiscard]] Outcome<void> close_same(const Opened& opened, const std::string& path);
@@ -135,6 +146,7 @@ class Fetch {
   std::vector<std::string> folders_;  // still to walk, below the source
   std::size_t folder_bytes_ = 0;      // memory that they take
   std::vector<File> files_;
+  std::vector<std::unique_ptr<Fetch>> streams_;  // that help with files_
   std::vector<std::size_t> again_;  // of files_: changed while they were read among the small ones
   // For --archive: names of files with several, and folders whose attributes are set at the end.
   struct FirstName {
@@ -147,7 +159,7 @@ class Fetch {
   };
   std::unordered_map<std::uint64_t, FirstName> first_names_;  // by Attributes::file_id
   std::vector<FurtherName> further_names_;
-  std::vector<std::string> walked_;
+  std::vector<Walked> walked_;
   std::size_t kept_bytes_ = 0;  // memory that they all take
   // Files here with several names, and which one of the server each of them is.
   std::map<std::pair<dev_t, ino_t>, std::uint64_t> claimed_;

@@ -150,17 +150,21 @@ Outcome<void> Fetch::update_to(int folder, const Named& entry, const std::string
   return {};
 }
 
-// Owner and time of a symbolic link, which has nothing else.
-Outcome<void> Fetch::finish_link(int folder, const Named& entry) {
+// Owner and time of a symbolic link, which has nothing else. Returns whether they differ.
+Outcome<bool> Fetch::finish_link(int folder, const Named& entry) {
+  const Attributes& a = entry.attributes;
   const os::Fd link = find_in(folder, entry.name);
   struct stat s {};
   if (!link || fstat(link.get(), &s) != 0) return failed(errno, entry.name);
   if (!S_ISLNK(s.st_mode)) return failed(ESTALE, entry.name, "somebody replaced the link");
-  const timespec times[2] = {{0, UTIME_OMIT}, os::timespec_of(entry.attributes.mtime_ns)};
-  const int error = set_details(link.get(), {entry.attributes, {}});
+  const bool other_owner = is_privileged() && (s.st_uid != a.uid || s.st_gid != a.gid);
+  if (!other_owner && os::ns_of(s.st_mtim) == a.mtime_ns) return false;
+  if (options_.dry_run) return true;
+  const timespec times[2] = {{0, UTIME_OMIT}, os::timespec_of(a.mtime_ns)};
+  const int error = set_details(link.get(), {a, {}});
   if (error != 0) return failed(error, entry.name);
   if (utimensat(link.get(), "", times, AT_EMPTY_PATH) != 0) return failed(errno, entry.name);
-  return {};
+  return true;
 }
 
 // The first name that is met is copied; others become names of that copy at the end.
@@ -307,10 +311,10 @@ void Fetch::open_to_owner(int folder) const {
 // The inner ones first: whatever is done in a folder changes its time, and an outer one may be
 // closed to its owner afterwards.
 Outcome<void> Fetch::finish_folders(const std::string& path) {
-  for (auto below = walked_.rbegin(); !options_.dry_run && below != walked_.rend(); ++below) {
-    auto ok = finish_folder(path, *below);
+  for (auto one = walked_.rbegin(); one != walked_.rend(); ++one) {
+    auto ok = finish_folder(path, *one);
     if (!ok && !client_->alive()) {
-      if (ok = reconnect(ok.error()); ok) ok = finish_folder(path, *below);
+      if (ok = reconnect(ok.error()); ok) ok = finish_folder(path, *one);
       if (!ok && !client_->alive()) return ok;
     }
     if (!ok) report(ok.error());
@@ -319,11 +323,38 @@ Outcome<void> Fetch::finish_folders(const std::string& path) {
   return {};
 }
 
-Outcome<void> Fetch::finish_folder(const std::string& path, const std::string& below) {
-  const auto folder = destination_->folder(below);
+namespace {
+
+// Whether a folder that had this mode and time differs in what is copied of it. An errno.
+int folder_differs(int fd, std::uint32_t mode, std::int64_t mtime_ns, const Details& wanted,
+                   bool& out) {
+  // The mode may be another one while files are put into it.
+  Details others = wanted;
+  struct stat s {};
+  if (fstat(fd, &s) != 0) return errno;
+  others.attributes.mode = s.st_mode;
+  const int error = differs(fd, others, out);
+  const Attributes& a = wanted.attributes;
+  out = out || ((mode ^ a.mode) & kModeBits) != 0 || mtime_ns != a.mtime_ns;
+  return error;
+}
+
+// An errno.
+int set_folder(int fd, const Details& details, bool durable) {
+  const timespec times[2] = {{0, UTIME_OMIT}, os::timespec_of(details.attributes.mtime_ns)};
+  if (const int error = set_details(fd, details); error != 0) return error;
+  if (futimens(fd, times) != 0) return errno;
+  return durable && fsync(fd) != 0 ? errno : 0;
+}
+
+}  // namespace
+
+Outcome<void> Fetch::finish_folder(const std::string& path, const Walked& one) {
+  if (options_.dry_run && one.made) return {};
+  const auto folder = destination_->folder(one.below);
   if (!folder) return tl::unexpected(folder.error());
   // A slash behind it: the tree that the user names may be a link.
-  const std::string remote = join(path, below);
+  const std::string remote = join(path, one.below);
   const auto details =
       details_of(0, remote.empty() || remote.ends_with('/') ? remote : remote + "/");
   if (!details) return tl::unexpected(details.error());
@@ -331,11 +362,13 @@ Outcome<void> Fetch::finish_folder(const std::string& path, const std::string& b
   // That in which a server shows several folders is none itself.
   if (details->attributes.file_id == 0) return {};
   const int fd = (*folder)->get();
-  const timespec times[2] = {{0, UTIME_OMIT}, os::timespec_of(details->attributes.mtime_ns)};
-  int error = set_details(fd, *details);
-  if (error == 0 && futimens(fd, times) != 0) error = errno;
-  if (error == 0 && options_.durable && fsync(fd) != 0) error = errno;
-  return error == 0 ? Outcome<void>() : failed(error, destination_->shown(below));
+  bool differ = false;
+  int error = one.made ? 0 : folder_differs(fd, one.mode, one.mtime_ns, *details, differ);
+  if (error == 0 && !options_.dry_run) error = set_folder(fd, *details, options_.durable);
+  if (error != 0) return failed(error, destination_->shown(one.below));
+  const auto kind = differ ? CopyStep::Kind::kChanged : CopyStep::Kind::kSame;
+  if (!one.made) tell(kind, one.below, details->attributes);
+  return {};
 }
 
 }  // namespace weft::files

@@ -24,9 +24,14 @@ Failed changed(const std::string& path) {
 
 }  // namespace
 
-// Everything in files_: the small ones first, since they share the connection's latency.
+// Everything in files_.
 Outcome<void> Fetch::get_queued() {
   if (options_.dry_run) return would_get_queued();
+  return options_.streams > 1 && files_.size() > 1 ? get_by_streams() : get_here();
+}
+
+// The small ones first, since they share the connection's latency.
+Outcome<void> Fetch::get_here() {
   const auto large = std::stable_partition(
       files_.begin(), files_.end(), [](const File& f) { return f.attributes.size <= kSmallBytes; });
   const auto small_count = static_cast<std::size_t>(large - files_.begin());
@@ -319,11 +324,13 @@ Outcome<void> Fetch::fill(const Opened& opened, Part& part, std::uint64_t there,
     from = *equal;
     if (auto ok = part.keep(from); !ok) return ok;
   }
+  part.pass_cache(options_.direct);
   const auto sink = [&part](const std::uint8_t* data, std::size_t bytes, std::uint64_t offset) {
     return part.write(data, bytes, offset);
   };
   auto ok = opened.sparse ? read_data(opened, path, sink)
                           : read_range(opened.handle, from, size, path, sink);
+  part.pass_cache(false);
   if (ok && options_.verify) {
     if (ok = part.complete(size); !ok) return ok;
     const auto equal = equal_by_sums(opened.handle, part.fd(), size, path);

@@ -4,9 +4,13 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
+#include <iterator>
 #include <unordered_set>
+#include <utility>
 
 #include "files/client/fetch.h"
+#include "files/client/known_source.h"
 #include "files/protocol/folder_stream.h"
 #include "files/protocol/path_name.h"
 #include "os/fd.h"
@@ -14,7 +18,8 @@
 namespace weft::files {
 
 void Fetch::tell(CopyStep::Kind kind, const std::string& below, const Attributes& a) const {
-  if (watcher_.step) watcher_.step({kind, destination_->shown(below), a.size, a.mtime_ns});
+  if (watcher_.step)
+    watcher_.step({kind, destination_->shown(below), a.size, a.mtime_ns, S_ISDIR(a.mode)});
 }
 
 // Everything in files_, as get_queued().
@@ -57,49 +62,77 @@ int for_each_entry(int folder, const Visit& visit) {
 
 }  // namespace
 
+// Names of a folder that only the destination has, or that are excluded; without `keep` all of
+// them. Returns the folders among them that go with all that is in them.
+Outcome<std::vector<std::string>> Fetch::note_names(const ExtraFolder& in, int folder,
+                                                    const std::vector<Named>* keep) {
+  extras_.enter(in.below, in.is_hidden);
+  std::unordered_set<std::string_view> names;
+  if (keep != nullptr) {
+    for (const Named& n : *keep) names.insert(n.name);
+  }
+  std::vector<std::string> out;
+  const int error = for_each_entry(folder, [&](const std::string& name, bool is_folder) {
+    const bool is_hidden = in.is_hidden || options_.filter.hides(in.below, name, is_folder);
+    if (names.contains(name) && !is_hidden) return;
+    if (options_.filter.protects(in.below, name, is_folder, options_.delete_excluded)) return;
+    extras_.note({in.below, name, is_folder, is_hidden});
+    if (is_hidden && is_folder) out.push_back(join(in.below, name));
+  });
+  if (error != 0) return failed(error, destination_->shown(in.below));
+  return out;
+}
+
 Outcome<void> Fetch::note_extras(const std::string& below, int folder,
                                  const std::vector<Named>& keep) {
   if (folder < 0) return {};  // it would be made
-  std::unordered_set<std::string_view> names;
-  for (const Named& n : keep) names.insert(n.name);
-  std::vector<std::string> hidden;
-  const int error = for_each_entry(folder, [&](const std::string& name, bool is_folder) {
-    const bool is_hidden = options_.filter.hides(below, name, is_folder);
-    if (names.contains(name) && !is_hidden) return;
-    if (options_.filter.protects(below, name, is_folder, options_.delete_excluded)) return;
-    extras_.note({below, name, is_folder, is_hidden});
-    if (is_hidden && is_folder) hidden.push_back(join(below, name));
-  });
-  if (error != 0) return failed(error, destination_->shown(below));
-  for (const std::string& one : hidden) {
-    if (auto ok = note_hidden(one); !ok) return ok;
+  auto hidden = note_names({below}, folder, &keep);
+  if (!hidden) return tl::unexpected(hidden.error());
+  // All that is in a folder that goes because it is excluded: the source's is not walked.
+  while (!hidden->empty()) {
+    const std::string now = std::move(hidden->back());
+    hidden->pop_back();
+    const auto one = destination_->folder(now);
+    if (!one) return tl::unexpected(one.error());
+    auto more = note_names({now, true}, (*one)->get(), nullptr);
+    if (!more) return tl::unexpected(more.error());
+    std::ranges::move(*more, std::back_inserter(*hidden));
   }
   return {};
 }
 
-// All that is in a folder that goes because it is excluded: the source's is not walked.
-Outcome<void> Fetch::note_hidden(const std::string& below) {
-  std::vector<std::string> folders = {below};
-  while (!folders.empty()) {
-    const std::string now = std::move(folders.back());
-    folders.pop_back();
-    const auto folder = destination_->folder(now);
-    if (!folder) return tl::unexpected(folder.error());
-    const int error =
-        for_each_entry((*folder)->get(), [&](const std::string& name, bool is_folder) {
-          if (options_.filter.protects(now, name, is_folder, options_.delete_excluded)) return;
-          extras_.note({now, name, is_folder, true});
-          if (is_folder) folders.push_back(join(now, name));
-        });
-    if (error != 0) return failed(error, destination_->shown(now));
-  }
-  return {};
-}
-
-// Everything has been copied. The first failure but that of a folder that is not empty ends it.
+// Everything has been copied.
 Outcome<void> Fetch::remove_extras(const std::string& path) {
+  auto where = client_->call(StatFsRequest{{path, links_}});
+  if (!where && !client_->alive()) {
+    if (auto again = reconnect(where.error()); !again) return again;
+    where = client_->call(StatFsRequest{{path, links_}});
+  }
+  if (!where) return tl::unexpected(where.error());
+  const FileSystem& now = where->file_system;
+  const KnownSource known(options_.state_folder,
+                          server_.host + ":" + std::to_string(server_.port) + ":" + path,
+                          absolute_name(destination_->name()));
+  if (const auto last = known.last(); last && are_two(*last, now)) extras_.note_other_source();
   if (auto ok = extras_.may_go(options_, totals_); !ok) return ok;
-  for (const Extra& extra : std::move(extras_).in_order()) {
+  const std::vector<Extra> first = extras_.take_in_order();
+  for (const ExtraFolder& one : extras_.take_folders()) {
+    const auto folder = destination_->folder(one.below);
+    if (!folder) return tl::unexpected(folder.error());
+    const auto keep = one.is_hidden ? Outcome<std::vector<Named>>() : list(join(path, one.below));
+    if (!keep) return tl::unexpected(keep.error());
+    const auto noted = note_names(one, (*folder)->get(), &*keep);
+    if (!noted) return tl::unexpected(noted.error());
+    if (auto ok = remove_all(path, extras_.take_in_order()); !ok) return ok;
+  }
+  if (auto ok = remove_all(path, first); !ok) return ok;
+  if (!options_.dry_run) known.keep(now);
+  return {};
+}
+
+// The first failure but that of a folder that is not empty ends it.
+Outcome<void> Fetch::remove_all(const std::string& path, const std::vector<Extra>& extras) {
+  for (const Extra& extra : extras) {
     const auto ok = remove_extra(path, extra);
     if (ok) continue;
     if (ok.error().error != ENOTEMPTY) return ok;

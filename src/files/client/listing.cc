@@ -25,6 +25,7 @@ Outcome<std::vector<Named>> list_folder(Client& client, const Registered& memory
   ListRequest request;
   request.path = {path, links};
   request.memory = {address_of(memory.data()), memory.rkey(), kListBytes};
+  request.tells_failures = true;
   int restarts = 0;
   std::size_t held = 0;
   for (int tries = 0;;) {
@@ -52,10 +53,12 @@ Outcome<std::vector<Named>> list_folder(Client& client, const Registered& memory
     page.assign(memory.data(), memory.data() + reply->bytes);
     std::span<const std::uint8_t> entries(page);
     while (const auto entry = decode_entry(entries)) {
+      const bool too_long = entry->name.size() > kNameBytes;
       // A server that gives such names means harm.
-      if (!is_safe_name(entry->name))
+      if (!is_safe_but_long(entry->name))
         return failed(EPROTO, path, "an illegal name in the server's list");
-      out.push_back({std::string(entry->name), entry->attributes});
+      out.push_back({std::string(entry->name),
+                     too_long ? Attributes::of_failure(ENAMETOOLONG) : entry->attributes});
       held += sizeof(Named) + entry->name.size();
       if (held > kMemoryMax) return failed(EPROTO, path, "a list of more than 512 MiB");
     }

@@ -41,9 +41,13 @@ int open_folder_below(int root, const std::string& path) {
       syscall(SYS_openat2, root, path.empty() ? "." : path.c_str(), &how, sizeof how));
 }
 
-bool is_safe_name(std::string_view name) {
+bool is_safe_but_long(std::string_view name) {
   return !name.empty() && name != "." && name != ".." && name.find('/') == std::string_view::npos &&
-         name.find('\0') == std::string_view::npos && name.size() <= 255;
+         name.find('\0') == std::string_view::npos;
+}
+
+bool is_safe_name(std::string_view name) {
+  return is_safe_but_long(name) && name.size() <= kNameBytes;
 }
 
 int write_fully(int fd, const std::uint8_t* data, std::size_t bytes) {
@@ -75,6 +79,15 @@ Outcome<Destination> Destination::open_to_look(const std::string& folder) {
   out.root_ = os::Fd(::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
   if (!out.root_ && errno != ENOENT) return failed(errno, folder);
   out.made_ = !out.root_;
+  return out;
+}
+
+Outcome<Destination> Destination::another() const {
+  Destination out;
+  out.name_ = name_;
+  out.mode_ = mode_;
+  out.root_ = os::Fd(openat(root_.get(), ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+  if (!out.root_) return failed(errno, name_);
   return out;
 }
 
@@ -226,10 +239,23 @@ Outcome<void> Part::write(const std::uint8_t* data, std::size_t bytes, std::uint
   return from < bytes ? write_fully_at(data + from, bytes - from, at + from) : Outcome<void>();
 }
 
+void Part::pass_cache(bool on) {
+  if (on == passes_cache_) return;
+  const int flags = fcntl(file_.get(), F_GETFL);
+  const int wanted = on ? flags | O_DIRECT : flags & ~O_DIRECT;
+  passes_cache_ = fcntl(file_.get(), F_SETFL, wanted) == 0 && on;
+}
+
 Outcome<void> Part::write_fully_at(const std::uint8_t* data, std::size_t bytes, std::uint64_t at) {
+  // The end of a file is no whole block, as a rule.
+  if ((bytes | at) % kCellBytes != 0) pass_cache(false);
   while (bytes != 0) {
     const ssize_t took = pwrite(file_.get(), data, bytes, static_cast<off_t>(at));
     if (took < 0 && errno == EINTR) continue;
+    if (took < 0 && errno == EINVAL && passes_cache_) {
+      pass_cache(false);  // its blocks are larger
+      continue;
+    }
     if (took < 0) return failed(errno, shown_);
     data += took;
     bytes -= static_cast<std::size_t>(took);

@@ -28,6 +28,9 @@ class Destination {
   // One in which nothing is made: it and its folders may be missing.
   [[nodiscard]] static Outcome<Destination> open_to_look(const std::string& folder);
 
+  // The same folder once more, for another thread.
+  [[nodiscard]] Outcome<Destination> another() const;
+
   // A folder below; "" is the destination itself. Made if it is not there, which is noted in
   // `made`. The last few stay open, so that a copy of many folders needs few descriptors. Behind
   // open_to_look() a folder that would be made is no descriptor.
@@ -67,7 +70,9 @@ inline constexpr std::string_view kPartPrefix = ".weft-part-";
   return name.starts_with(kPartPrefix) || name.starts_with(kDraftPrefix);
 }
 
-// Whether a server may call an entry of a folder so.
+inline constexpr std::size_t kNameBytes = 255;  // the longest that a file may have here
+// Whether a server may call an entry of a folder so; of any length, or not too long.
+[[nodiscard]] bool is_safe_but_long(std::string_view name);
 [[nodiscard]] bool is_safe_name(std::string_view name);
 
 // A file on its way. It is written under a name of its own, made from the file's name, size and
@@ -90,6 +95,8 @@ class Part {
   [[nodiscard]] Outcome<void> keep(std::uint64_t bytes);
   // Octets behind all that is there already. Cells of zeros become holes, but for the last one.
   [[nodiscard]] Outcome<void> write(const std::uint8_t* data, std::size_t bytes, std::uint64_t at);
+  // Writes from here on past the page cache, where file system and memory let it, or no longer.
+  void pass_cache(bool on);
   // Gives it its full length, where zeros at its end were left out.
   [[nodiscard]] Outcome<void> complete(std::uint64_t size);
   // finish() sets these, too. The file is ended otherwise as before.
@@ -111,6 +118,7 @@ class Part {
   std::optional<Details> details_;
   os::Fd file_;
   std::uint64_t end_ = 0;  // the length of the part
+  bool passes_cache_ = false;
 };
 
 // A name for something that is not whole: kPartPrefix and a random number.

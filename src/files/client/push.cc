@@ -18,33 +18,16 @@
 #include "os/fd.h"
 
 namespace weft::files {
-namespace {
 
-std::int64_t mtime_of(const struct stat& s) { return os::ns_of(s.st_mtim); }
+Push::Push(ServerAddress server, CopyOptions options, CopyWatcher watcher)
+    : link_(std::move(server), options.retry_seconds, [this](bool same) { connected(same); }),
+      options_(std::move(options)),
+      watcher_(std::move(watcher)) {}
 
-}  // namespace
-
-Outcome<void> Push::connect() {
-  // The one before stays until this one is whole: callers ask it whether it lives.
-  auto client = Client::connect(server_);
-  if (!client) return tl::unexpected(client.error());
-  if (!(*client)->writable()) return tl::unexpected(explain(EROFS, server_.host));
-  auto memory =
-      Registered::create((*client)->pd(), std::size_t{kBlocks} * kBlockBytes,
-                         IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_WRITE);
-  if (!memory) return tl::unexpected(memory.error());
+void Push::connected(bool same) {
   // An earlier run of the server may have lost what it had not flushed.
-  const bool same = client_ == nullptr || client_->verifier() == (*client)->verifier();
   if (!same && !unflushed_.empty()) names_lost_ = true;
-  memory_ = Registered();  // before the domain that it belongs to
-  client_ = std::move(*client);
-  memory_ = std::move(*memory);
-  knows_there_ = false;  // what a list of the one before says may have changed since
-  return {};
-}
-
-Outcome<void> Push::reconnect(const Failed& why) {
-  return connect_again(why, options_.retry_seconds, [this] { return connect(); });
+  there_.reset();  // what a list said may have changed since
 }
 
 void Push::report(const Failed& why) {
@@ -52,11 +35,19 @@ void Push::report(const Failed& why) {
   if (watcher_.failed) watcher_.failed(why);
 }
 
+namespace {
+
+bool is_root(const std::string& to) { return to.empty() || to == "/" || to == "."; }
+
+}  // namespace
+
 // A link to a folder counts as one where links are followed.
-bool Push::is_remote_folder(const std::string& path) {
-  const std::string folder = path + "/";
-  const auto reply = ask(StatRequest{named(folder)});
-  return reply && S_ISDIR(reply->attributes.mode);
+Outcome<Attributes> Push::find_folder(const std::string& to) {
+  const std::string folder = is_root(to) ? "/" : to + "/";
+  const auto reply = link_.ask(StatRequest{named(folder)});
+  if (!reply) return tl::unexpected(reply.error());
+  if (!S_ISDIR(reply->attributes.mode)) return failed(ENOTDIR, to);
+  return reply->attributes;
 }
 
 std::string Push::here(const std::string& below) const { return join(source_name_, below); }
@@ -64,20 +55,21 @@ std::string Push::here(const std::string& below) const { return join(source_name
 Outcome<void> Push::put(const std::string& from, const std::string& to) {
   const bool contents_only = from.ends_with('/');
   links_ = kLinksAnywhere;
-  knows_there_ = false;
+  there_.reset();
   unflushed_.clear();
   names_lost_ = false;
   source_ = os::Fd(open(from.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
   source_name_ = from;
   struct stat s {};
   if (!source_ || fstat(source_.get(), &s) != 0) return failed(errno, from);
-  if (options_.archive && !client_->has_objects()) {
-    return failed(EOPNOTSUPP, server_.host, "the server's release has no -a; upgrade Weft there");
+  if (options_.archive && !link_.client().has_objects()) {
+    return failed(EOPNOTSUPP, link_.server().host,
+                  "the server's release has no -a; upgrade Weft there");
   }
-  const bool into = to.empty() || to.ends_with('/') || is_remote_folder(to);
-  if (!client_->alive()) return failed(ECONNRESET, server_.host);
+  const bool into = to.empty() || to.ends_with('/') || find_folder(to).has_value();
+  if (!link_.alive()) return failed(ECONNRESET, link_.server().host);
   if (S_ISREG(s.st_mode)) {
-    auto ok = put_file(source_.get(), into ? join(to, last_name(from)) : to);
+    auto ok = put_file(source_.get(), into ? join(to, last_name(from)) : to, true);
     return ok ? flush_folders() : ok;
   }
   if (!S_ISDIR(s.st_mode)) return failed(EINVAL, from, "is neither a file nor a folder");
@@ -89,51 +81,78 @@ Outcome<void> Push::put(const std::string& from, const std::string& to) {
   // The user says where the tree goes, and may do so by a link. Below it nobody else may.
   links_ = static_cast<std::uint16_t>(target.size());
   modes_.clear();
-  if (auto ok = make_folder(target, s.st_mode); !ok) return ok;
-  return put_tree(target);
+  const auto made = make_folder(target, s.st_mode);
+  return made ? put_tree(target, *made) : tl::unexpected(made.error());
 }
 
 // Folder by folder, each opened by its name below the source: a deep tree needs few descriptors.
-Outcome<void> Push::put_tree(const std::string& to) {
-  extras_.clear();
+Outcome<void> Push::put_files(const std::string& to, const std::optional<Attributes>& root) {
+  extras_.clear(options_);
   first_names_.clear();
   claimed_.clear();
   further_names_.clear();
   not_copied_.clear();
   finished_.clear();
-  folders_.assign(1, std::string());
+  queued_.clear();
+  folders_.assign(1, {std::string(), root});
   while (!folders_.empty()) {
-    const std::string below = folders_.back();
+    const Folder one = std::move(folders_.back());
     folders_.pop_back();
-    auto ok = put_folder(below, join(to, below));
-    if (!ok && !client_->alive()) return ok;
+    auto ok = put_folder(one, join(to, one.below));
+    if (!ok && !link_.alive()) return ok;
     if (!ok) report(ok.error());
   }
+  return put_queued();
+}
+
+// Where a connection broke, the whole tree is looked at once more: files that were there before may
+// be gone with the server, or the disk, that was there before.
+Outcome<void> Push::put_tree(const std::string& to, const std::optional<Attributes>& root) {
+  for (unsigned starts = 1;; ++starts) {
+    const unsigned before = connections();
+    const CopyTotals known = totals_;
+    if (auto ok = put_files(to, root); !ok) return ok;
+    if (starts > 1) {  // these were counted the first time
+      totals_.folders = known.folders;
+      totals_.links = known.links;
+      totals_.skipped = known.skipped;
+    }
+    const bool asked = options_.only_newer && !options_.dry_run;
+    if (!asked || connections() == before || starts == ServerLink::kStarts) break;
+    looks_again_ = true;
+  }
+  looks_again_ = false;
   if (auto ok = make_names(); !ok) return ok;
   if (options_.remove) {
     if (auto ok = remove_extras(to); !ok) return ok;
   }
-  if (options_.dry_run) return {};
-  if (auto ok = finish_folders(); !ok) return ok;
+  if (auto ok = finish_folders(); !ok || options_.dry_run) return ok;
   if (auto ok = flush_folders(); !ok) return ok;
   return set_modes();
 }
 
-Outcome<void> Push::make_folder(const std::string& to, std::uint32_t mode) {
+// With its attributes if it was there already.
+Outcome<std::optional<Attributes>> Push::make_folder(const std::string& to, std::uint32_t mode) {
   ++totals_.folders;
-  if (to.empty() || to == "/" || to == ".") return {};
+  if (is_root(to)) return find_folder(to);
   if (options_.dry_run) return would_make_folder(to);
   if (options_.durable) unflushed_.note_parent_of(to);
   MakeDirectoryRequest request;
   request.path = named(to);
   // The owner may write to it until all is in it.
   request.mode = (mode & 0777U) | 0700U;
-  const auto reply = ask(request);
+  const auto reply = link_.ask(request);
   if (reply && request.mode != (mode & 0777U) && !options_.archive)
     modes_.emplace_back(to, mode & 0777U);
-  if (reply) tell(CopyStep::Kind::kFolder, to);
-  if (reply || (reply.error().error == EEXIST && is_remote_folder(to))) return {};
-  return tl::unexpected(reply.error());
+  if (reply) {
+    tell(CopyStep::Kind::kFolder, to);
+    return std::nullopt;
+  }
+  if (reply.error().error != EEXIST) return tl::unexpected(reply.error());
+  const auto there = find_folder(to);
+  if (!there) return tl::unexpected(link_.alive() ? reply.error() : there.error());
+  if (!options_.archive) tell(CopyStep::Kind::kSame, to, 0, 0, true);
+  return *there;
 }
 
 // The inner folders first: an outer one may be closed to its owner afterwards.
@@ -143,20 +162,22 @@ Outcome<void> Push::set_modes() {
     request.path = named(at->first);
     request.what = kSetMode | (options_.durable ? kSetFlush : 0U);
     request.mode = at->second;
-    const auto reply = ask(request);
-    if (!reply && !client_->alive()) return tl::unexpected(reply.error());
+    const auto reply = link_.ask(request);
+    if (!reply && !link_.alive()) return tl::unexpected(reply.error());
     if (!reply) report(reply.error());
   }
   modes_.clear();
   return {};
 }
 
-Outcome<void> Push::put_folder(const std::string& below, const std::string& to) {
+Outcome<void> Push::put_folder(const Folder& one, const std::string& to) {
+  const std::string& below = one.below;
   const FolderStream folder(os::Fd(open_folder_below(source_.get(), below)));
   if (!folder.good()) return failed(errno, here(below));
-  if (options_.archive) finished_.emplace_back(below, to);
+  if (options_.archive) finished_.emplace_back(one, to);
   if (options_.only_newer) look_there(to);
   std::unordered_set<std::string> names;
+  const auto shared = std::make_shared<const std::string>(below);
   for (;;) {
     errno = 0;
     const dirent* entry = readdir(folder.stream());
@@ -165,8 +186,8 @@ Outcome<void> Push::put_folder(const std::string& below, const std::string& to) 
     const std::string name = entry->d_name;
     if (name == "." || name == "..") continue;
     names.insert(name);
-    const auto ok = put_entry(dirfd(folder.stream()), name, below, join(to, name));
-    if (!ok && !client_->alive()) return ok;
+    const auto ok = put_entry(dirfd(folder.stream()), name, shared, join(to, name));
+    if (!ok && !link_.alive()) return ok;
     if (!ok && options_.archive) not_copied_.insert(join(to, name));
     if (!ok) report(ok.error());
   }
@@ -174,24 +195,24 @@ Outcome<void> Push::put_folder(const std::string& below, const std::string& to) 
   return options_.remove ? note_extras(below, to, names) : Outcome<void>();
 }
 
-Outcome<void> Push::put_entry(int folder, const std::string& name, const std::string& below,
+Outcome<void> Push::put_entry(int folder, const std::string& name,
+                              const std::shared_ptr<const std::string>& below,
                               const std::string& to) {
-  const std::string local = join(below, name);
+  const std::string local = join(*below, name);
   struct stat s {};
   if (fstatat(folder, name.c_str(), &s, AT_SYMLINK_NOFOLLOW) != 0) {
     return failed(errno, here(local));
   }
-  if (options_.filter.hides(below, name, S_ISDIR(s.st_mode))) return {};
+  if (options_.filter.hides(*below, name, S_ISDIR(s.st_mode))) return {};
   if (options_.archive && !is_unfinished(name) && is_further_name(folder, name.c_str(), to))
     return {};
   if (S_ISLNK(s.st_mode)) {
-    auto ok = put_link_of(folder, name.c_str(), to);
-    const bool finishes = ok && options_.archive && !options_.dry_run;
-    return finishes ? finish_link(folder, name.c_str(), to) : ok;
+    return put_link_of(folder, name.c_str(), to);
   }
   if (S_ISDIR(s.st_mode)) {
-    if (auto ok = make_folder(to, s.st_mode); !ok) return ok;
-    folders_.push_back(local);
+    auto made = make_folder(to, s.st_mode);
+    if (!made) return tl::unexpected(made.error());
+    folders_.push_back({local, *made});
     return {};
   }
   if (options_.archive && !S_ISREG(s.st_mode) && !S_ISSOCK(s.st_mode)) {
@@ -202,25 +223,18 @@ Outcome<void> Push::put_entry(int folder, const std::string& name, const std::st
     if (!is_unfinished(name)) tell(CopyStep::Kind::kSkipped, to);
     return {};
   }
-  // Something else may have taken the name meanwhile. Opening a pipe must not wait for a writer,
-  // and what was opened decides.
-  const os::Fd fd(openat(folder, name.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK));
-  if (!fd || fstat(fd.get(), &s) != 0) return failed(errno, here(local));
-  if (S_ISREG(s.st_mode)) return put_file(fd.get(), to);
-  ++totals_.skipped;
-  not_copied_.insert(to);
-  return {};
+  return take_file(folder, s, {below, name, to});
 }
 
 // One list in place of a question for each file. Where there is no list, each file is asked for.
 void Push::look_there(const std::string& to) {
-  there_.clear();
-  auto list = list_folder(*client_, memory_, to, links_);
+  there_.reset();
+  auto list = list_folder(link_.client(), link_.memory(), to, links_);
   // Nothing is there, and nothing will be before all of it has been asked for.
   const bool missing = !list && options_.dry_run && list.error().error == ENOENT;
-  knows_there_ = list.has_value() || missing;
+  if (list || missing) there_.emplace();
   if (!list) return;
-  for (Named& one : *list) there_.emplace(std::move(one.name), one.attributes);
+  for (Named& one : *list) there_->emplace(std::move(one.name), one.attributes);
 }
 
 Outcome<bool> Push::is_there(const std::string& to, const Version& version) {
@@ -228,45 +242,16 @@ Outcome<bool> Push::is_there(const std::string& to, const Version& version) {
     return S_ISREG(a.mode) && a.size == version.size && a.mtime_ns == version.mtime_ns &&
            !is_another(a, version);
   };
-  if (knows_there_) {
-    const auto at = there_.find(last_name(to));
-    return at != there_.end() && is_same(at->second);
+  if (there_) {
+    const auto at = there_->find(last_name(to));
+    return at != there_->end() && is_same(at->second);
   }
-  const auto reply = ask(StatRequest{named(to)});
-  if (!reply && !client_->alive()) return tl::unexpected(reply.error());
+  const auto reply = link_.ask(StatRequest{named(to)});
+  if (!reply && !link_.alive()) return tl::unexpected(reply.error());
   return reply && is_same(reply->attributes);
 }
 
 namespace {
-
-// A file that takes up little room may be compressed instead.
-bool has_hole(int fd, off_t size) {
-  const off_t hole = lseek(fd, 0, SEEK_HOLE);
-  return hole >= 0 && hole < size;
-}
-
-// Once it can tell versions apart. Nobody waits for a file that is written to all the time.
-// Returns an errno.
-int version_of(int fd, Version& out) {
-  for (int tries = 0, changes = 0;; ++tries) {
-    const Version before = out;
-    const std::int64_t looked_at = os::clock_ns(CLOCK_REALTIME);
-    struct stat s {};
-    if (fstat(fd, &s) != 0) return errno;
-    const std::int64_t changed = os::ns_of(s.st_ctim);
-    out.size = static_cast<std::uint64_t>(s.st_size);
-    out.device = s.st_dev;
-    out.inode = s.st_ino;
-    out.mtime_ns = mtime_of(s);
-    out.ctime_ns = changed;
-    out.mode = s.st_mode & 0777U;
-    out.sparse = bytes_on_disk(s) + kHoleMin < out.size && has_hole(fd, s.st_size);
-    out.fresh = is_fresh(fd, changed, looked_at);
-    if (out != before) ++changes;
-    if (!out.fresh || tries == kSettleTries || changes == kSettleChanges) return 0;
-    std::this_thread::sleep_for(kSettlePause);
-  }
-}
 
 // With --strict nobody writes the file until it is sent. A writer is waited for as long as a change
 // would be.
@@ -286,32 +271,24 @@ Outcome<void> wait_for_lease(int fd, LocalLease& lease, const std::string& name)
   }
 }
 
-// Whether the file is still the one that was sent.
-Outcome<void> check_version(int fd, const Version& before, const std::string& name) {
-  Version now;
-  if (const int error = version_of(fd, now); error != 0) return failed(error, name);
-  now.sparse = before.sparse;  // a file system may find or lose holes by itself
-  if (now == before && !before.fresh) return {};
-  return failed(ESTALE, name, "the file changed while it was sent; run this again");
-}
-
 }  // namespace
 
 // A connection that breaks is made anew. A small file is sent from its beginning then: what the
 // server had of it went with the connection. A file that changes meanwhile is begun anew, once.
-Outcome<void> Push::put_file(int fd, const std::string& to) {
+// `asks`: whether the server has it already.
+Outcome<void> Push::put_file(int fd, const std::string& to, bool asks) {
   bool changed_before = false;
   for (unsigned starts = 1;;) {
     const std::uint64_t expected = totals_.expected;
-    auto ok = try_file(fd, to);
+    auto ok = try_file(fd, to, asks);
     if (ok) return ok;
     totals_.expected = expected;
-    if (client_->alive()) {
+    if (link_.alive()) {
       if (ok.error().error != ESTALE || std::exchange(changed_before, true)) return ok;
       continue;
     }
-    if (starts++ == kStarts) return ok;
-    if (auto again = reconnect(ok.error()); !again) return again;
+    if (starts++ == ServerLink::kStarts) return ok;
+    if (auto again = link_.reconnect(ok.error()); !again) return again;
   }
 }
 
@@ -331,19 +308,19 @@ Outcome<void> Push::put_same(int fd, const std::string& to, const Version& versi
   return {};
 }
 
-Outcome<void> Push::try_file(int fd, const std::string& to) {
+Outcome<void> Push::try_file(int fd, const std::string& to, bool asks) {
   Version version;
   LocalLease lease;
   if (options_.strict) {
     if (auto ok = wait_for_lease(fd, lease, to); !ok) return ok;
   }
   if (const int error = version_of(fd, version); error != 0) return failed(error, to);
-  if (options_.only_newer) {
+  if (asks && options_.only_newer) {
     const auto there = is_there(to, version);
     if (!there) return tl::unexpected(there.error());
     const bool flushes = *there && options_.durable && !options_.dry_run;
     auto flushed = flushes ? flush_there(to, version.mtime_ns) : Outcome<void>();
-    if (*there && (flushed || !client_->alive())) {
+    if (*there && (flushed || !link_.alive())) {
       return flushed ? put_same(fd, to, version) : flushed;
     }
   }
@@ -363,11 +340,11 @@ Outcome<void> Push::try_file(int fd, const std::string& to) {
     if (sent && options_.strict && !lease.is_held()) {
       sent = failed(ESTALE, to, "the file was opened for writing while it was sent");
     }
-    changed = client_->alive() && keeps_changed(sent, options_, totals_, watcher_);
+    changed = link_.alive() && keeps_changed(sent, options_, totals_, watcher_);
   }
   if (!sent && !changed) {
     // The server forgets what it has of the file.
-    if (client_->alive()) static_cast<void>(client_->call(CloseRequest{made->handle}));
+    if (link_.alive()) static_cast<void>(link_.client().call(CloseRequest{made->handle}));
     return sent;
   }
   CommitRequest commit;
@@ -375,7 +352,7 @@ Outcome<void> Push::try_file(int fd, const std::string& to) {
   commit.mode = mode;
   commit.mtime_ns = changed ? time_of_changed(version.mtime_ns) : version.mtime_ns;
   if (options_.durable) commit.flags = kCommitDurable;
-  const auto done = client_->call(commit, to);
+  const auto done = link_.client().call(commit, to);
   if (!done) return tl::unexpected(done.error());
   ++totals_.files;
   tell(CopyStep::Kind::kCopied, to, version.size, commit.mtime_ns);

@@ -33,35 +33,37 @@ Outcome<Details> Push::details_here(int fd, const std::string& name) {
 Outcome<Details> Push::details_there(std::uint64_t handle, const std::string& to) {
   // The memory is registered anew with each connection.
   const auto make = [&] {
-    return XattrsRequest{handle,
-                         {address_of(memory_.data()), memory_.rkey(), kXattrPageBytes},
-                         handle == 0 ? named(to) : PathName()};
+    return XattrsRequest{
+        handle,
+        {address_of(link_.memory().data()), link_.memory().rkey(), kXattrPageBytes},
+        handle == 0 ? named(to) : PathName()};
   };
   for (int tries = 0;; ++tries) {
-    const auto reply = handle == 0 ? ask_made(make) : client_->call(make(), to);
+    const auto reply = handle == 0 ? link_.ask_made(make) : link_.client().call(make(), to);
     if (!reply && reply.error().error == EAGAIN && tries < kSettleTries) {
       std::this_thread::sleep_for(kSettlePause);  // the server is short of memory just now
       continue;
     }
     if (!reply) return tl::unexpected(reply.error());
     if (reply->bytes > kXattrPageBytes) return failed(EPROTO, to);
-    const std::vector<std::uint8_t> page(memory_.data(), memory_.data() + reply->bytes);
+    const std::vector<std::uint8_t> page(link_.memory().data(),
+                                         link_.memory().data() + reply->bytes);
     auto xattrs = decode_xattrs(page);
     if (!xattrs) return failed(EPROTO, to, "the server's list of extended attributes is broken");
-    return Details{reply->state.attributes, std::move(*xattrs), client_->tells_trusted()};
+    return Details{reply->state.attributes, std::move(*xattrs), link_.client().tells_trusted()};
   }
 }
 
 Privileges Push::may_set(const Details& wanted) const {
-  const bool privileged = client_->takes_owners() && is_privileged();
-  return {privileged, privileged && client_->tells_trusted() && wanted.tells_trusted};
+  const bool privileged = link_.client().takes_owners() && is_privileged();
+  return {privileged, privileged && link_.client().tells_trusted() && wanted.tells_trusted};
 }
 
 // Owner first, which takes others away, then extended attributes. The mode comes later.
 Outcome<void> Push::send_details(std::uint64_t handle, const std::string& to, const Details& wanted,
                                  const Details& now) {
   const auto send = [&](const auto& request) -> Outcome<void> {
-    const auto reply = handle == 0 ? ask(request) : client_->call(request, to);
+    const auto reply = handle == 0 ? link_.ask(request) : link_.client().call(request, to);
     if (reply) return {};
     Failed why = reply.error();
     if (why.error == ENAMETOOLONG) {
@@ -73,7 +75,7 @@ Outcome<void> Push::send_details(std::uint64_t handle, const std::string& to, co
   const Attributes& a = wanted.attributes;
   const bool same_owner = now.attributes.uid == a.uid && now.attributes.gid == a.gid;
   Xattrs has = now.xattrs;
-  if (client_->takes_owners() && !same_owner) {
+  if (link_.client().takes_owners() && !same_owner) {
     if (auto ok = send(OwnRequest{handle, a.uid, a.gid, path}); !ok) return ok;
     has.erase(std::string(kCapabilities));
   }
@@ -94,30 +96,42 @@ Outcome<void> Push::carry_details(const DraftReply& made, const Details& wanted,
   return now ? send_details(made.handle, to, wanted, *now) : tl::unexpected(now.error());
 }
 
-// For a file that has the right contents. Returns whether it was changed.
-Outcome<bool> Push::update_details(const Details& wanted, const std::string& to, bool with_time) {
+// For a file that has the right contents. Returns whether it was changed, since it had the
+// attributes `before` if they are given: this copy may have changed them itself.
+Outcome<bool> Push::update_details(const Details& wanted, const std::string& to, bool with_time,
+                                   const Attributes* before) {
   const auto now = details_there(0, to);
   if (!now) return tl::unexpected(now.error());
   const Attributes& a = wanted.attributes;
-  const Attributes& b = now->attributes;
-  const std::uint32_t bits = client_->takes_owners() ? kModeBits : 0777U;
+  const std::uint32_t bits = link_.client().takes_owners() ? kModeBits : 0777U;
+  const auto owner_differs = [&](const Attributes& b) {
+    return link_.client().takes_owners() && (a.uid != b.uid || a.gid != b.gid);
+  };
+  const auto what_differs = [&](const Attributes& b) {
+    std::uint32_t what = 0;
+    // A change of the owner takes bits of the mode away.
+    const bool other_mode = ((a.mode ^ b.mode) & bits) != 0 || owner_differs(b);
+    if (!S_ISLNK(a.mode) && other_mode) what |= kSetMode;
+    if (with_time && a.mtime_ns != b.mtime_ns) what |= kSetTime;
+    return what;
+  };
   SetRequest set;
   set.path = named(to);
-  const bool other_owner = client_->takes_owners() && (a.uid != b.uid || a.gid != b.gid);
-  // A change of the owner takes bits of the mode away.
-  if (!S_ISLNK(a.mode) && (((a.mode ^ b.mode) & bits) != 0 || other_owner)) set.what |= kSetMode;
-  if (with_time && a.mtime_ns != b.mtime_ns) set.what |= kSetTime;
+  set.what = what_differs(now->attributes);
   set.mode = a.mode & bits;
   set.mtime_ns = a.mtime_ns;
-  const bool differs = set.what != 0 || other_owner ||
-                       !changes_between(now->xattrs, wanted.xattrs, may_set(wanted)).empty();
-  if (!differs || options_.dry_run) return differs;
+  const bool other_xattrs = !changes_between(now->xattrs, wanted.xattrs, may_set(wanted)).empty();
+  const auto differs = [&](const Attributes& b) {
+    return what_differs(b) != 0 || owner_differs(b) || other_xattrs;
+  };
+  const bool told = differs(before != nullptr ? *before : now->attributes);
+  if (!differs(now->attributes) || options_.dry_run) return told;
   if (auto ok = send_details(0, to, wanted, *now); !ok) return tl::unexpected(ok.error());
   // ... and extended attributes of a file without write permission are set by its owner.
   if (options_.durable && !S_ISLNK(a.mode)) set.what |= kSetFlush;
-  if (set.what == 0) return true;
-  if (const auto reply = ask(set); !reply) return tl::unexpected(reply.error());
-  return true;
+  if (set.what == 0) return told;
+  if (const auto reply = link_.ask(set); !reply) return tl::unexpected(reply.error());
+  return told;
 }
 
 // A file with several names is copied by the first one that is met.
@@ -157,7 +171,7 @@ bool Push::is_another(const Attributes& there, const Version& version) {
 Outcome<void> Push::make_names() {
   for (const auto& [name, first] : further_names_) {
     const auto made = make_name(first, name);
-    if (!made && !client_->alive()) return tl::unexpected(made.error());
+    if (!made && !link_.alive()) return tl::unexpected(made.error());
     if (!made) {
       report(made.error());
       continue;
@@ -168,33 +182,37 @@ Outcome<void> Push::make_names() {
   return {};
 }
 
+namespace {
+
+bool is_name_of(ServerLink& server, const PathName& name, std::uint64_t file_id) {
+  const auto found = server.ask(StatRequest{name});
+  return found && found->attributes.file_id == file_id;
+}
+
+}  // namespace
+
 // Returns whether the name is new.
 Outcome<bool> Push::make_name(const std::string& first, const std::string& name) {
   if (not_copied_.contains(first)) {
     return failed(ECANCELED, name, "not linked to " + first + ", which was not copied");
   }
-  const auto old = ask(StatRequest{named(first)});
+  const auto old = link_.ask(StatRequest{named(first)});
   if (!old && !(options_.dry_run && old.error().error == ENOENT)) {
     return tl::unexpected(old.error());
   }
-  const auto now = ask(StatRequest{named(name)});
+  const auto now = link_.ask(StatRequest{named(name)});
   if (!now && now.error().error != ENOENT) return tl::unexpected(now.error());
   if (old && now && old->attributes.file_id == now->attributes.file_id) return false;
   if (options_.dry_run || !old) return true;
   if (options_.durable) unflushed_.note_parent_of(name);
   if (!now) {
-    const auto reply = ask(LinkRequest{first, named(name)});
+    const auto reply = link_.ask(LinkRequest{first, named(name)});
     if (reply) return true;
     if (reply.error().error != EEXIST) return tl::unexpected(reply.error());
     // Asked twice: the first reply was lost.
-    if (is_name_of(name, old->attributes.file_id)) return true;
+    if (is_name_of(link_, named(name), old->attributes.file_id)) return true;
   }
   return replace_by_name(first, old->attributes.file_id, name);
-}
-
-bool Push::is_name_of(const std::string& name, std::uint64_t file_id) {
-  const auto found = ask(StatRequest{named(name)});
-  return found && found->attributes.file_id == file_id;
 }
 
 // In one step, by way of another name.
@@ -204,14 +222,15 @@ Outcome<bool> Push::replace_by_name(const std::string& first, std::uint64_t file
   if (!unique) return tl::unexpected(unique.error());
   const std::size_t slash = name.rfind('/');
   const std::string between = name.substr(0, slash == std::string::npos ? 0 : slash + 1) + *unique;
-  const auto linked = ask(LinkRequest{first, named(between)});
+  const auto linked = link_.ask(LinkRequest{first, named(between)});
   if (!linked && linked.error().error != EEXIST) return tl::unexpected(linked.error());
-  const auto moved = ask(RenameRequest{0, between, named(name)});
-  if (!client_->alive()) return tl::unexpected(moved.error());
+  const auto moved = link_.ask(RenameRequest{0, between, named(name)});
+  if (!link_.alive()) return tl::unexpected(moved.error());
   // Between two names of one file a rename does nothing.
-  const auto removed = ask(RemoveRequest{0, named(between)});
+  const auto removed = link_.ask(RemoveRequest{0, named(between)});
   // Asked twice, the first time with success.
-  const bool done = moved || (moved.error().error == ENOENT && is_name_of(name, file_id));
+  const bool done =
+      moved || (moved.error().error == ENOENT && is_name_of(link_, named(name), file_id));
   if (!done) return tl::unexpected(moved.error());
   if (!removed && removed.error().error != ENOENT) return tl::unexpected(removed.error());
   return true;
@@ -220,31 +239,39 @@ Outcome<bool> Push::replace_by_name(const std::string& first, std::uint64_t file
 // The inner ones first, as in Fetch::finish_folders().
 Outcome<void> Push::finish_folders() {
   for (auto at = finished_.rbegin(); at != finished_.rend(); ++at) {
-    const auto& [below, to] = *at;
-    const os::Fd folder(open_folder_below(source_.get(), below));
-    if (!folder) {
-      report({errno, here(below)});
-      continue;
-    }
-    const auto details = details_here(folder.get(), here(below));
-    // A slash behind it: the tree that the user names may be a link.
-    const auto done = details ? update_details(*details, to.empty() ? to : to + "/", true)
-                              : tl::unexpected(details.error());
-    if (!done && !client_->alive()) return tl::unexpected(done.error());
+    const auto& [one, to] = *at;
+    const auto done = finish_folder(one, to);
+    if (!done && !link_.alive()) return done;
     if (!done) report(done.error());
   }
   finished_.clear();
   return {};
 }
 
-// Owner and time of a symbolic link, which has nothing else.
-Outcome<void> Push::finish_link(int folder, const char* name, const std::string& to) {
+Outcome<void> Push::finish_folder(const Folder& one, const std::string& to) {
+  if (options_.dry_run && !one.before) return {};
+  const os::Fd folder(open_folder_below(source_.get(), one.below));
+  if (!folder) return failed(errno, here(one.below));
+  const auto details = details_here(folder.get(), here(one.below));
+  if (!details) return tl::unexpected(details.error());
+  // A slash behind it: the tree that the user names may be a link.
+  const auto done = update_details(*details, to.empty() ? to : to + "/", true,
+                                   one.before ? &*one.before : nullptr);
+  if (!done) return tl::unexpected(done.error());
+  if (one.before) {
+    const auto kind = *done ? CopyStep::Kind::kChanged : CopyStep::Kind::kSame;
+    tell(kind, to.empty() ? "." : to, 0, 0, true);
+  }
+  return {};
+}
+
+// Owner and time of a symbolic link, which has nothing else. Returns whether they differ.
+Outcome<bool> Push::finish_link(int folder, const char* name, const std::string& to) {
   const os::Fd link(openat(folder, name, O_PATH | O_NOFOLLOW | O_CLOEXEC));
   if (!link) return failed(errno, to);
   const auto details = details_here(link.get(), to);
   if (!details) return tl::unexpected(details.error());
-  const auto done = update_details(*details, to, true);
-  return done ? Outcome<void>() : tl::unexpected(done.error());
+  return update_details(*details, to, true);
 }
 
 }  // namespace weft::files

@@ -49,13 +49,13 @@ Outcome<DraftReply> Push::begin(const std::string& to, const Version& version) {
     // The server may not have seen yet that our connection before this one is gone. If it is
     // somebody else who sends the same file, it is not resumed.
     for (int tries = 0; tries <= kBusyTries; ++tries) {
-      auto made = client_->call(DraftRequest{identity, version.size, named(to)});
+      auto made = link_.client().call(DraftRequest{identity, version.size, named(to)});
       if (made || made.error().error != EBUSY) return made;
       std::this_thread::sleep_for(kBusyPause);
     }
   }
   const std::uint64_t room = version.sparse ? 0 : version.size;
-  const auto made = client_->call(CreateRequest{0, room, named(to)});
+  const auto made = link_.client().call(CreateRequest{0, room, named(to)});
   if (!made) return tl::unexpected(made.error());
   return DraftReply{made->handle, 0};
 }
@@ -64,11 +64,11 @@ Outcome<DraftReply> Push::begin(const std::string& to, const Version& version) {
 // so its length alone says nothing.
 Outcome<void> Push::compare(int fd, std::uint64_t handle, std::uint64_t there,
                             const std::string& to, std::uint64_t& from) {
-  const std::span<std::uint8_t> room(memory_.data(), std::size_t{kBlocks} * kBlockBytes);
+  const std::span<std::uint8_t> room(link_.memory().data(), std::size_t{kBlocks} * kBlockBytes);
   while (from < there) {
     const auto length =
         static_cast<std::uint32_t>(std::min<std::uint64_t>(room.size(), there - from));
-    const auto sum = client_->call(SumRequest{handle, from, length}, to);
+    const auto sum = link_.client().call(SumRequest{handle, from, length}, to);
     if (!sum) return tl::unexpected(sum.error());
     const ssize_t got = pread(fd, room.data(), length, static_cast<off_t>(from));
     if (got < 0) return failed(errno, to);
@@ -105,14 +105,14 @@ Outcome<void> Push::send_blocks(int fd, std::uint64_t handle, std::uint64_t from
   std::uint32_t busy = 0;  // bit: slot
   std::uint64_t issued = from;
   Outcome<void> result;
-  while (client_->alive() && ((issued < size && result) || busy != 0)) {
+  while (link_.alive() && ((issued < size && result) || busy != 0)) {
     std::uint32_t slot = 0;
     while (slot < kBlocks && (busy >> slot & 1U) != 0) ++slot;
     if (result && issued < size && slot < kBlocks) {
       // Only into a file that is new: there is nothing else where a hole is to be.
       const Range data = version.sparse ? next_data(fd, issued, size) : Range{issued, size};
       issued = data.from;
-      std::uint8_t* at = memory_.data() + std::size_t{slot} * kBlockBytes;
+      std::uint8_t* at = link_.memory().data() + std::size_t{slot} * kBlockBytes;
       const auto want =
           static_cast<std::uint32_t>(std::min<std::uint64_t>(kBlockBytes, data.to - issued));
       const ssize_t got = pread(fd, at, want, static_cast<off_t>(issued));
@@ -122,14 +122,14 @@ Outcome<void> Push::send_blocks(int fd, std::uint64_t handle, std::uint64_t from
                                   "the file became shorter while it was sent; run this again");
         continue;
       }
-      const WriteRequest request{handle, issued, {address_of(at), memory_.rkey(), want}};
+      const WriteRequest request{handle, issued, {address_of(at), link_.memory().rkey(), want}};
       pace_.wait(want);
-      if (auto ok = client_->post(request, slot); !ok) return ok;
+      if (auto ok = link_.client().post(request, slot); !ok) return ok;
       busy |= 1U << slot;
       issued += want;
       continue;
     }
-    const auto answer = client_->wait();
+    const auto answer = link_.client().wait();
     if (!answer) return tl::unexpected(answer.error());
     if (answer->op != Op::kWrite || answer->tag >= kBlocks || (busy >> answer->tag & 1U) == 0) {
       return failed(EPROTO, to);
@@ -139,7 +139,7 @@ Outcome<void> Push::send_blocks(int fd, std::uint64_t handle, std::uint64_t from
       if (result) result = tl::unexpected(explain(answer->error, to));
       continue;
     }
-    const auto reply = client_->read<WriteReply>(*answer);
+    const auto reply = link_.client().read<WriteReply>(*answer);
     if (!reply) return tl::unexpected(reply.error());
     totals_.bytes += reply->bytes;
     if (watcher_.progress) watcher_.progress(totals_);

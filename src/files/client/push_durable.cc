@@ -12,11 +12,11 @@ Outcome<void> Push::flush_folders() {
     const std::string name = folder.empty() ? folder : folder + "/";
     request.path = {name, folder.size() < links_ ? kLinksAnywhere : links_};
     request.what = kSetFlush;
-    if (const auto reply = ask(request); !reply) return tl::unexpected(reply.error());
+    if (const auto reply = link_.ask(request); !reply) return tl::unexpected(reply.error());
   }
   unflushed_.clear();
   if (!names_lost_) return {};
-  return failed(EIO, server_.host,
+  return failed(EIO, link_.server().host,
                 "the server was started anew meanwhile, or failed to flush: folders, links and "
                 "removals may not be on its disk; run this again");
 }
@@ -29,11 +29,11 @@ Outcome<void> Push::flush_there(const std::string& to, std::int64_t mtime_ns) {
   SetRequest request;
   request.path = named(to);
   request.what = kSetFlush;
-  const auto reply = client_->call(request);
+  const auto reply = link_.client().call(request);
   if (reply) return {};
   request.what = kSetTime;
   request.mtime_ns = time_of_changed(mtime_ns);
-  if (client_->alive()) static_cast<void>(client_->call(request));
+  if (link_.alive()) static_cast<void>(link_.client().call(request));
   return tl::unexpected(reply.error());
 }
 
