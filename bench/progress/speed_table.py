@@ -10,7 +10,8 @@ in an order that changes from round to round; plain TCP, UCX or the other progra
 beside has its turn in the same run. The table has the medians, the ratio new/old (the median of
 the ratios within the rounds) and whether the new build meets the target. Keep the machine idle.
 The workloads of compare.py are measured behind that, unless --only names rows; "none worse" is
-their target. Exit status 1: a row failed. Needs: weft_progress_bench, perftest, ucx-utils.
+their target. Exit status 1: a row failed. Needs: weft_progress_bench, weft_hop,
+valgrind, perftest, ucx-utils.
 """
 
 import argparse
@@ -25,11 +26,13 @@ ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)
 sys.path.insert(0, os.path.join(ROOT, "bench"))
 sys.dont_write_bytecode = True
 
+import hop  # noqa: E402
 from weft_compare.bench import free_port  # noqa: E402
 from weft_compare.process import Failed, Running, run  # noqa: E402
 from weft_compare.rivals import perftest, ucx  # noqa: E402
 
 BENCH = os.path.join(ROOT, "build/release/bin/weft_progress_bench")
+HOP = os.path.join(ROOT, "build/release/bin/weft_hop")
 LIMIT_S = 300
 Row = collections.namedtuple("Row", "name about measure target better")
 
@@ -110,8 +113,16 @@ def workload(row, metric, path="tcp"):
     return measure
 
 
+def hop_count(which):
+    def measure(build):
+        return hop.count_hop(HOP, os.path.join(build, "lib/weft"))[which]
+    return measure
+
+
 LESS, MORE = "<=", ">="
 ROWS = [
+    Row("hop", "instructions of a 64 B hop over TCP, both ends", hop_count(0), 2000, LESS),
+    Row("hop_locked", "locked operations of the same", hop_count(1), 16, LESS),
     Row("polled", "64 B one way, polled, p50 / raw TCP", polled("p50"), 1.06, LESS),
     Row("polled_p99", "the same, p99", polled("p99"), 1.3, LESS),
     Row("ring", "the same over the ring, p50 / UCX posix", ring_beside_ucx, 1.7, LESS),

@@ -11,7 +11,7 @@ import time
 from . import machine, packages, plan, report, workloads
 from .bench import Bench, Settings
 from .places import Places, can_make_namespaces, remove_stale
-from .process import Failed
+from .process import Failed, find_weft
 from .store import Store
 
 EXIT_OK, EXIT_FAILED, EXIT_USAGE = 0, 1, 2
@@ -99,21 +99,6 @@ def list_workloads():
     for program, package in packages.RIVALS.items():
         version = packages.version(program) if shutil.which(program) else ""
         print(f"   {program:13} {package:14} {version or 'not installed'}")
-
-
-def find_weft(given):
-    here = os.path.dirname(os.path.abspath(__file__))
-    candidates = [given] if given else [
-        os.path.join(os.environ.get("WEFT_BIN_DIR", ""), "weft"),
-        os.path.join(here, "../../build/release/bin/weft"),   # in the source tree
-        os.path.join(here, "../../../../bin/weft"),           # installed: share/weft/compare/...
-        shutil.which("weft") or "",
-    ]
-    for path in candidates:
-        if path and os.path.isfile(path) and os.access(path, os.X_OK):
-            return os.path.abspath(path)
-    raise Failed(f"there is no program {given}" if given else
-                 "no weft program found: build it (./run.sh --build-only), or name it with --weft")
 
 
 class Screen:

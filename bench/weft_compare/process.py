@@ -4,6 +4,7 @@ import dataclasses
 import os
 import resource
 import shlex
+import shutil
 import signal
 import subprocess
 import tempfile
@@ -150,3 +151,18 @@ def children_cpu_s():
     """CPU seconds of all programs run so far, and of this one."""
     used = [resource.getrusage(who) for who in (resource.RUSAGE_CHILDREN, resource.RUSAGE_SELF)]
     return sum(u.ru_utime + u.ru_stime for u in used)
+
+
+def find_weft(given):
+    here = os.path.dirname(os.path.abspath(__file__))
+    candidates = [given] if given else [
+        os.path.join(os.environ.get("WEFT_BIN_DIR", ""), "weft"),
+        os.path.join(here, "../../build/release/bin/weft"),   # in the source tree
+        os.path.join(here, "../../../../bin/weft"),           # installed: share/weft/compare/...
+        shutil.which("weft") or "",
+    ]
+    for path in candidates:
+        if path and os.path.isfile(path) and os.access(path, os.X_OK):
+            return os.path.abspath(path)
+    raise Failed(f"there is no program {given}" if given else
+                 "no weft program found: build it (./run.sh --build-only), or name it with --weft")
