@@ -267,6 +267,22 @@ def case_power_cuts_at_the_client(tmp):
         copies_are_on_the_disk(tmp, get, lambda name: here / name, here)
 
 
+def case_a_folder_is_flushed_once(tmp):
+    """Not for each file that is put into it."""
+    source, record = filled(tmp / "source", *map(str, range(20))), tmp / "record"
+
+    def flushes():
+        found = sum(line.startswith("flush ") for line in record.read_text().splitlines())
+        record.write_text("")
+        return found
+    record.touch()
+    with Server(tmp, "--writable", env=recording(tmp), preexec_fn=without_io_uring) as server:
+        run("put", "-r", "--durable", f"{source}/", server.url("there"))
+        assert 20 <= flushes() < 24
+        done = client("get", "-r", "--durable", server.url("there/"), tmp / "again", env=recording(tmp))
+        assert done.returncode == 0 and 20 <= flushes() < 24, done
+
+
 CASES = {name[5:]: function for name, function in globals().items() if name.startswith("case_")}
 
 

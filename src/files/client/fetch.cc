@@ -177,13 +177,15 @@ Outcome<void> Fetch::get_file_to(const std::string& path, const Attributes& attr
     } else if (auto ok = update_single((*folder)->get(), {last, attributes}, path); !ok) {
       return ok;
     }
-    return options_.durable && !options_.dry_run && fsync((*folder)->get()) != 0
-               ? failed(errno, full)
-               : Outcome<void>();
+  } else {
+    files_.push_back({path, last, std::make_shared<std::string>(), attributes});
+    totals_.expected += attributes.size;
+    const std::uint64_t failures = totals_.failures;
+    auto ok = get_queued();
+    if (!ok || totals_.failures != failures) return ok;
   }
-  files_.push_back({path, last, std::make_shared<std::string>(), attributes});
-  totals_.expected += attributes.size;
-  return get_queued();
+  const bool flushes = options_.durable && !options_.dry_run;
+  return flushes && fsync((*folder)->get()) != 0 ? failed(errno, full) : Outcome<void>();
 }
 
 // With --durable it is on the disk, too.

@@ -297,7 +297,7 @@ Outcome<void> Part::finish(const Attributes& attributes, bool durable) {
   if (renameat(folder_->get(), part_name_.c_str(), folder_->get(), name_.c_str()) != 0) {
     return failed(errno, shown_);
   }
-  return durable && fsync(folder_->get()) != 0 ? failed(errno, shown_) : Outcome<void>();
+  return {};
 }
 
 void Part::discard() {

@@ -101,8 +101,8 @@ class Part {
   [[nodiscard]] Outcome<void> complete(std::uint64_t size);
   // finish() sets these, too. The file is ended otherwise as before.
   void carry(Details details) { details_ = std::move(details); }
-  // Sets the attributes and takes the final name in one step. `durable`: contents before the name,
-  // and then the name, are on the disk when this returns.
+  // Sets the attributes and takes the final name in one step. `durable`: the contents are on the
+  // disk before. The name is once its folder has been flushed.
   //   ESTALE   somebody has removed or replaced the part
   [[nodiscard]] Outcome<void> finish(const Attributes& attributes, bool durable);
   void discard();

@@ -351,9 +351,10 @@ Outcome<void> Push::try_file(int fd, const std::string& to, bool asks) {
   commit.handle = made->handle;
   commit.mode = mode;
   commit.mtime_ns = changed ? time_of_changed(version.mtime_ns) : version.mtime_ns;
-  if (options_.durable) commit.flags = kCommitDurable;
+  if (options_.durable) commit.flags = kCommitDurable | kCommitNoName;
   const auto done = link_.client().call(commit, to);
   if (!done) return tl::unexpected(done.error());
+  if (options_.durable) unflushed_.note_parent_of(to);
   ++totals_.files;
   tell(CopyStep::Kind::kCopied, to, version.size, commit.mtime_ns);
   return {};

@@ -125,6 +125,8 @@ Outcome<void> Push::put_by_streams() {
   for (const auto& one : streams_) {
     totals_ += one->totals_;
     not_copied_.merge(one->not_copied_);
+    unflushed_.take(one->unflushed_);
+    names_lost_ = names_lost_ || one->names_lost_;
     one->watcher_ = {};
   }
   queued_.clear();
@@ -144,6 +146,7 @@ Outcome<void> Push::put_small(std::vector<std::size_t>& alone) {
       totals_.bytes += sent->bytes;
       totals_.expected += sent->bytes;
       ++totals_.files;
+      if (options_.durable) unflushed_.note_parent_of(file.to);
       tell(CopyStep::Kind::kCopied, file.to, sent->bytes, sent->mtime_ns);
       if (watcher_.progress) watcher_.progress(totals_);
     } else if (sent.error().error == EAGAIN) {

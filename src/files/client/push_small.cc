@@ -124,7 +124,7 @@ Outcome<void> SmallFiles::commit(std::size_t slot) {
   request.handle = flight.handle;
   request.mode = flight.mode;
   request.mtime_ns = flight.version.mtime_ns;
-  if (options_.durable) request.flags = kCommitDurable;
+  if (options_.durable) request.flags = kCommitDurable | kCommitNoName;
   return ask(request, slot);
 }
 

@@ -17,6 +17,8 @@ class Unflushed {
   void note(std::string_view folder) { folders_.emplace(folder); }
   // The folder that holds `path`, in the same way.
   void note_parent_of(std::string_view path);
+  // Those of another one, which has none then.
+  void take(Unflushed& other) { folders_.merge(other.folders_); }
   [[nodiscard]] bool empty() const { return folders_.empty(); }
   void clear() { folders_.clear(); }
   // All of them, the deepest first: no folder has a name on the disk for one whose own names are

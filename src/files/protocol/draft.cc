@@ -54,7 +54,9 @@ bool Draft::replaces_more_than(std::uint64_t bytes) const {
          bytes_on_disk(s) > bytes;
 }
 
-int Draft::commit(std::uint32_t mode, std::int64_t mtime_ns, bool durable, bool& flush_failed) {
+int Draft::commit(std::uint32_t mode, std::int64_t mtime_ns, std::uint32_t flags,
+                  bool& flush_failed) {
+  const bool durable = (flags & kCommitDurable) != 0;
   const timespec times[2] = {{0, UTIME_OMIT}, os::timespec_of(mtime_ns)};
   if (fchmod(file_.get(), mode & 07777U) != 0 || futimens(file_.get(), times) != 0) return errno;
   flush_failed = durable && fsync(file_.get()) != 0;
@@ -75,7 +77,8 @@ int Draft::commit(std::uint32_t mode, std::int64_t mtime_ns, bool durable, bool&
     return error;
   }
   hidden_.clear();
-  flush_failed = durable && fsync(folder_.get()) != 0;
+  const bool flushes_name = durable && (flags & kCommitNoName) == 0;
+  flush_failed = flushes_name && fsync(folder_.get()) != 0;
   return flush_failed ? errno : 0;
 }
 

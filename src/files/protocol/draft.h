@@ -42,11 +42,11 @@ class Draft {
   // Whether a file of more octets gives way to it.
   [[nodiscard]] bool replaces_more_than(std::uint64_t bytes) const;
   // Gives the file its attributes and, in one step, its name: a reader finds the old file or
-  // the whole new one. Returns 0 or an errno. `flush_failed`: of `durable`. Where that was the
-  // file, it is gone for good: its octets can be read, and compared, although they are not on the
-  // disk, and flushing it again would not say so. Where it was the folder behind it, the file has
-  // its name, which may not be on the disk.
-  [[nodiscard]] int commit(std::uint32_t mode, std::int64_t mtime_ns, bool durable,
+  // the whole new one. Returns 0 or an errno. `flags`: kCommitDurable and so on. `flush_failed`: of
+  // those. Where that was the file, it is gone for good: its octets can be read, and compared,
+  // although they are not on the disk, and flushing it again would not say so. Where it was the
+  // folder behind it, the file has its name, which may not be on the disk.
+  [[nodiscard]] int commit(std::uint32_t mode, std::int64_t mtime_ns, std::uint32_t flags,
                            bool& flush_failed);
 
  private:

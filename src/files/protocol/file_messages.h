@@ -13,6 +13,7 @@ namespace weft::files {
 
 enum : std::uint32_t {
   kCommitDurable = 1U << 0U,  // reply once the file and its name are on the disk
+  kCommitNoName = 1U << 1U,   // ... or only the file: its folder is flushed later
   kEditCreate = 1U << 0U,     // make the file if there is none
   kEditExclusive = 1U << 1U,  // ... and only then
   kEditTruncate = 1U << 2U,

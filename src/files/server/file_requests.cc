@@ -151,10 +151,10 @@ int FileRequests::commit(const CommitRequest& request, const Asked& asked) {
   const bool durable = (request.flags & kCommitDurable) != 0;
   return laters_.carry_out(
       asked, durable || file->draft->replaces_more_than(kMuchBytes),
-      [this, file, durable, mode = request.mode & shared_.mode_bits(),
+      [this, file, flags = request.flags, mode = request.mode & shared_.mode_bits(),
        mtime_ns = request.mtime_ns] {
         bool flush_failed = false;
-        const int error = file->draft->commit(mode, mtime_ns, durable, flush_failed);
+        const int error = file->draft->commit(mode, mtime_ns, flags, flush_failed);
         if (flush_failed) shared_.note_lost_flush();
         return error;
       },
