@@ -5,9 +5,11 @@
 """
 
 import contextlib
+import errno
 import multiprocessing
 import os
 import pathlib
+import struct
 import sys
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "support"))
@@ -76,6 +78,52 @@ def case_connections_that_prove_nothing(tmp):
                 if i % 2:
                     raw.hello()
             assert run("cat", "--token-file", token, server.url("file")) == b"file"
+
+
+ACLS = ("system.posix_acl_access", "system.posix_acl_default")
+
+
+def acl(user):
+    """Read and write for the owner and for this user."""
+    rows = ((1, 6, -1), (2, 6, user), (4, 4, -1), (0x10, 6, -1), (0x20, 0, -1))  # tag, permissions, number
+    return struct.pack("<I", 2) + b"".join(struct.pack("<HHi", *row) for row in rows)
+
+
+def acls_of(root):
+    out = {}
+    for path in (root, *sorted(root.rglob("*"))):
+        names = [name for name in os.listxattr(path) if name in ACLS]
+        out[str(path.relative_to(root))] = (path.stat().st_mode, {name: os.getxattr(path, name) for name in names})
+    return out
+
+
+def case_lists_of_who_may_do_what(tmp):
+    """ACLs are copied, compared and removed with -A, and left alone without."""
+    source = filled(tmp / "source", "shared", "sub/plain", "sub/deep/file")
+    try:
+        os.setxattr(source / "shared", ACLS[0], acl(1234))
+        os.setxattr(source / "sub", ACLS[1], acl(55))
+    except OSError as error:
+        print(f"lists_of_who_may_do_what: {error}; left out")
+        return
+    with Server(tmp, "--writable") as server:
+        for way in ("get", "put"):
+            os.setxattr(source / "sub/plain", ACLS[0], acl(99))
+            ends = ((server.url("source/"), tmp / way) if way == "get" else (f"{tmp}/source/", server.url(way)))
+            run("sync", "-a", *ends)
+            assert not any(names for _, names in acls_of(tmp / way).values()), way
+            told = run("sync", "-A", "-n", *ends).decode().split()
+            assert sorted(pathlib.Path(one).name for one in told[1::2]) == ["plain", "shared", "sub"], told
+            run("sync", "-A", *ends)
+            assert acls_of(tmp / way) == acls_of(source), way
+            os.removexattr(source / "sub/plain", ACLS[0])
+            (source / "sub/new").write_text("new")
+            os.removexattr(source / "sub/new", ACLS[0])  # which its folder gave it, as it does in the copy
+            run("sync", "-A", *ends)
+            assert acls_of(tmp / way) == acls_of(source) and not run("sync", "-A", "-n", *ends), way
+            (source / "sub/new").unlink()
+    with RawServer(lambda *_: (errno.EIO, b""), flags=4) as old:
+        fails("the server's release has no -A", "get", "-A", old.url("x/"), tmp / "old")
 
 
 CASES = {name[5:]: function for name, function in globals().items() if name.startswith("case_")}

@@ -153,6 +153,8 @@ void add_promises(cli::Arguments& command, Command& c) {
       "Folders with all that is in them, as rsync -a: also times of folders and links, "
       "extended attributes, further names of a file, FIFOs; and where root copies, "
       "owners and devices");
+  command.add_flag("-A,--acls", c.copy.options.acls,
+                   "Lists of who may do what (POSIX ACLs), too. Means -a");
   command.add_flag(
       "--allow-changing", c.copy.options.allow_changing,
       "Keep what was copied of a file that changed meanwhile, as far as it went at the "
@@ -240,6 +242,7 @@ bool parse(int argc, char** argv, Command& c, int& exit_code) {
   }
   const auto end = app.parse(argc, argv);
   if (end) exit_code = *end;
+  if (c.copy.options.acls) c.copy.options.archive = true;
   if (c.copy.options.archive) c.copy.options.recursive = true;
   c.copy.report.list = c.copy.options.dry_run;
   if (c.copy.options.delete_excluded) c.copy.options.remove = true;

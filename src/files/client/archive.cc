@@ -30,6 +30,7 @@ std::string parted_from(const std::string& first) {
 XattrChanges changes_between(const Xattrs& now, const Xattrs& wanted, const Privileges& may) {
   const auto may_set = [&may](std::string_view name) {
     if (is_trusted(name)) return may.trusted;
+    if (is_acl(name)) return may.acls;
     return is_for_users(name) || may.capabilities;
   };
   XattrChanges out;
@@ -50,7 +51,7 @@ namespace {
 
 Privileges may_set(const Details& wanted) {
   const bool privileged = is_privileged();
-  return {privileged, privileged && wanted.tells_trusted && sees_trusted()};
+  return {privileged, privileged && wanted.tells_trusted && sees_trusted(), wanted.has_acls};
 }
 
 }  // namespace
@@ -59,7 +60,7 @@ int differs(int fd, const Details& wanted, bool& out) {
   int error = 0;
   const Attributes now = attributes_of(fd, &error);
   Xattrs xattrs;
-  if (error == 0) error = get_xattrs(fd, kXattrBytesMax, xattrs);
+  if (error == 0) error = get_xattrs(fd, kXattrBytesMax, xattrs, {true, wanted.has_acls});
   if (error != 0) return error;
   const Attributes& a = wanted.attributes;
   const bool same_mode = S_ISLNK(a.mode) || ((now.mode ^ a.mode) & kModeBits) == 0;
@@ -74,7 +75,8 @@ int set_details(int fd, const Details& wanted) {
   if (is_privileged() && fchownat(fd, "", a.uid, a.gid, AT_EMPTY_PATH) != 0) return errno;
   if (S_ISLNK(a.mode)) return 0;
   Xattrs now;
-  if (const int error = get_xattrs(fd, kXattrBytesMax, now); error != 0) return error;
+  if (const int error = get_xattrs(fd, kXattrBytesMax, now, {true, wanted.has_acls}); error != 0)
+    return error;
   const XattrChanges changes = changes_between(now, wanted.xattrs, may_set(wanted));
   // Attributes of users are for those who may write.
   if (!changes.empty() && chmod(proc_name(fd).c_str(), (a.mode & 0777U) | 0600U) != 0) return errno;

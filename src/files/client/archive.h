@@ -16,6 +16,7 @@ struct Details {
   Attributes attributes{};
   Xattrs xattrs{};
   bool tells_trusted = false;  // all of its trusted.*: sees_trusted() there
+  bool has_acls = false;       // they are among the attributes
 };
 
 inline constexpr std::uint32_t kModeBits = 07777;
@@ -30,6 +31,7 @@ inline constexpr std::uint32_t kModeBits = 07777;
 struct Privileges {
   bool capabilities = false;
   bool trusted = false;  // both ends see them: one that is not there may only be hidden
+  bool acls = false;     // they are to be copied
 };
 
 // Attributes to set, and names to remove, so that `now` becomes `wanted`.

@@ -24,6 +24,7 @@ struct CopyOptions {
   bool durable = false;         // wait for the disk that is copied to
   bool strict = false;          // only files that nobody can write meanwhile
   bool archive = false;         // owners, links between names, special files, see archive.h
+  bool acls = false;            // with `archive`: ACLs, too
   bool allow_changing = false;  // keep what was copied of a file that changed meanwhile
   unsigned retry_seconds = 30;
   unsigned streams = 1;                                   // connections for the files of a tree

@@ -58,6 +58,8 @@ class Client {
   [[nodiscard]] bool takes_owners() const { return (flags_ & kHelloOwners) != 0; }
   // It tells all extended attributes that begin with trusted., and lets clients set them.
   [[nodiscard]] bool tells_trusted() const { return (flags_ & kHelloTrusted) != 0; }
+  // It knows ACLs.
+  [[nodiscard]] bool has_acls() const { return (flags_ & kHelloAcls) != 0; }
   // That the server had when the connection was made.
   [[nodiscard]] std::uint64_t verifier() const { return verifier_; }
   [[nodiscard]] std::uint32_t credits() const { return credits_; }

@@ -63,6 +63,9 @@ Outcome<void> Fetch::get(const std::string& path, const std::string& to) {
   if (options_.archive && !client_->has_objects()) {
     return failed(EOPNOTSUPP, server_.host, "the server's release has no -a; upgrade Weft there");
   }
+  if (options_.acls && !client_->has_acls()) {
+    return failed(EOPNOTSUPP, server_.host, "the server's release has no -A; upgrade Weft there");
+  }
   const auto found = stat(path);
   if (!found) return tl::unexpected(found.error());
   struct stat here {};

@@ -65,6 +65,7 @@ Outcome<Details> Fetch::details_of(std::uint64_t handle, const std::string& path
   XattrsRequest request;
   request.handle = handle;
   request.memory = {address_of(memory_.data()), memory_.rkey(), kXattrPageBytes};
+  request.acls = options_.acls;
   if (handle == 0) request.path = {path, links_};
   for (int tries = 0;; ++tries) {
     const auto reply = client_->call(request, path);
@@ -82,10 +83,11 @@ Outcome<Details> Fetch::details_of(std::uint64_t handle, const std::string& path
     auto xattrs = decode_xattrs(page);
     if (!xattrs) return failed(EPROTO, path, "the server's list of extended attributes is broken");
     for (const auto& [name, value] : *xattrs) {
-      if (!is_carried(name))
+      if (!is_carried(name) && !(options_.acls && is_acl(name)))
         return failed(EPROTO, path, "an extended attribute that is not copied");
     }
-    return Details{reply->state.attributes, std::move(*xattrs), client_->tells_trusted()};
+    return Details{reply->state.attributes, std::move(*xattrs), client_->tells_trusted(),
+                   options_.acls};
   }
 }
 

@@ -66,6 +66,10 @@ Outcome<void> Push::put(const std::string& from, const std::string& to) {
     return failed(EOPNOTSUPP, link_.server().host,
                   "the server's release has no -a; upgrade Weft there");
   }
+  if (options_.acls && !link_.client().has_acls()) {
+    return failed(EOPNOTSUPP, link_.server().host,
+                  "the server's release has no -A; upgrade Weft there");
+  }
   const bool into = to.empty() || to.ends_with('/') || find_folder(to).has_value();
   if (!link_.alive()) return failed(ECONNRESET, link_.server().host);
   if (S_ISREG(s.st_mode)) {

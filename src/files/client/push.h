@@ -90,7 +90,7 @@ class Push {
   void look_there(const std::string& to);
   [[nodiscard]] Outcome<bool> is_there(const std::string& to, const Version& version);
   [[nodiscard]] std::string here(const std::string& below) const;
-  [[nodiscard]] static Outcome<Details> details_here(int fd, const std::string& name);
+  [[nodiscard]] Outcome<Details> details_here(int fd, const std::string& name) const;
   [[nodiscard]] Outcome<Details> details_there(std::uint64_t handle, const std::string& to);
   [[nodiscard]] Privileges may_set(const Details& wanted) const;
   [[nodiscard]] Outcome<void> send_details(std::uint64_t handle, const std::string& to,

@@ -18,14 +18,15 @@ constexpr std::uint32_t kXattrPageBytes = 64U << 10U;
 
 }  // namespace
 
-Outcome<Details> Push::details_here(int fd, const std::string& name) {
+Outcome<Details> Push::details_here(int fd, const std::string& name) const {
   Details out;
   int error = 0;
   out.attributes = attributes_of(fd, &error);
-  if (error == 0) error = get_xattrs(fd, kXattrPageBytes, out.xattrs);
+  if (error == 0) error = get_xattrs(fd, kXattrPageBytes, out.xattrs, {true, options_.acls});
   if (error == E2BIG) return failed(E2BIG, name, "its extended attributes take more than 64 KiB");
   if (error != 0) return failed(error, name);
   out.tells_trusted = sees_trusted();
+  out.has_acls = options_.acls;
   return out;
 }
 
@@ -36,7 +37,8 @@ Outcome<Details> Push::details_there(std::uint64_t handle, const std::string& to
     return XattrsRequest{
         handle,
         {address_of(link_.memory().data()), link_.memory().rkey(), kXattrPageBytes},
-        handle == 0 ? named(to) : PathName()};
+        handle == 0 ? named(to) : PathName(),
+        options_.acls};
   };
   for (int tries = 0;; ++tries) {
     const auto reply = handle == 0 ? link_.ask_made(make) : link_.client().call(make(), to);
@@ -50,13 +52,15 @@ Outcome<Details> Push::details_there(std::uint64_t handle, const std::string& to
                                          link_.memory().data() + reply->bytes);
     auto xattrs = decode_xattrs(page);
     if (!xattrs) return failed(EPROTO, to, "the server's list of extended attributes is broken");
-    return Details{reply->state.attributes, std::move(*xattrs), link_.client().tells_trusted()};
+    return Details{reply->state.attributes, std::move(*xattrs), link_.client().tells_trusted(),
+                   options_.acls};
   }
 }
 
 Privileges Push::may_set(const Details& wanted) const {
   const bool privileged = link_.client().takes_owners() && is_privileged();
-  return {privileged, privileged && link_.client().tells_trusted() && wanted.tells_trusted};
+  return {privileged, privileged && link_.client().tells_trusted() && wanted.tells_trusted,
+          options_.acls};
 }
 
 // Owner first, which takes others away, then extended attributes. The mode comes later.

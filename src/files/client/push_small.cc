@@ -102,7 +102,8 @@ Outcome<void> SmallFiles::read(const QueuedFile& file, int folder, std::size_t s
     int error = 0;
     const Attributes a = attributes_of(fd.get(), &error);
     if (error == 0) error = get_xattrs(fd.get(), kMostBytes, xattrs);
-    if (error != 0 || !xattrs.empty()) return by_itself(file.to);
+    // A file that is made where a folder has an ACL for new ones has that, and is not to.
+    if (error != 0 || !xattrs.empty() || options_.acls) return by_itself(file.to);
     flight.uid = a.uid;
     flight.gid = a.gid;
     flight.mode = a.mode & kModeBits;

@@ -9,7 +9,7 @@ namespace {
 
 // Flags of a request. Servers ignore those that they do not know.
 constexpr std::uint8_t kLinksBounded = 1;
-constexpr std::uint8_t kTellsFailures = 2;
+constexpr std::uint8_t kExtended = 2;
 
 std::span<const std::uint8_t> octets_of(std::string_view text) {
   return {reinterpret_cast<const std::uint8_t*>(text.data()), text.size()};
@@ -71,7 +71,7 @@ std::optional<Head> decode_head(std::span<const std::uint8_t> message) {
   const unsigned flags = in.u8() & (head.is_reply ? 0U : ~0U);
   const std::uint16_t links = in.be16();
   if ((flags & kLinksBounded) != 0) head.links = links;
-  head.tells_failures = (flags & kTellsFailures) != 0;
+  head.extended = (flags & kExtended) != 0;
   const std::uint32_t error = in.be32();
   if (head.is_reply) head.error = error;
   head.tag = in.be64();
@@ -79,7 +79,7 @@ std::optional<Head> decode_head(std::span<const std::uint8_t> message) {
 }
 
 BodyReader body_of(const Head& head, std::span<const std::uint8_t> message) {
-  return {message.subspan(Head::kSize), head.links, head.tells_failures};
+  return {message.subspan(Head::kSize), head.links, head.extended};
 }
 
 bool BodyReader::has(std::size_t bytes) {
@@ -231,8 +231,7 @@ std::size_t MessageWriter::finish(const Head& head) {
   ByteWriter out({start_, Head::kSize});
   out.u8(
       static_cast<std::uint8_t>(static_cast<unsigned>(head.op) | (head.is_reply ? kReplyBit : 0U)));
-  out.u8(static_cast<std::uint8_t>((bounded ? kLinksBounded : 0U) |
-                                   (tells_failures_ ? kTellsFailures : 0U)));
+  out.u8(static_cast<std::uint8_t>((bounded ? kLinksBounded : 0U) | (extended_ ? kExtended : 0U)));
   out.be16(bounded ? links_ : 0);
   out.be32(head.error);
   out.be64(head.tag);

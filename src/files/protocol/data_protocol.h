@@ -162,7 +162,7 @@ struct Head {
   Op op = Op::kStat;
   bool is_reply = false;
   std::uint16_t links = kLinksAnywhere;  // PathName::links of the paths of a request
-  bool tells_failures = false;           // of a LIST: Attributes::failure() is understood
+  bool extended = false;                 // a later release's LIST or XATTRS: see there
   std::uint32_t error = 0;               // of a reply: 0, or an errno of Linux
   std::uint64_t tag = 0;                 // a reply has that of its request
 };
@@ -172,8 +172,8 @@ struct Head {
 class BodyReader {
  public:
   BodyReader() = default;
-  BodyReader(std::span<const std::uint8_t> octets, std::uint16_t links, bool tells_failures = false)
-      : in_(octets), links_(links), tells_failures_(tells_failures) {}
+  BodyReader(std::span<const std::uint8_t> octets, std::uint16_t links, bool extended = false)
+      : in_(octets), links_(links), extended_(extended) {}
 
   [[nodiscard]] std::uint16_t be16();
   [[nodiscard]] std::uint32_t be32();
@@ -193,7 +193,7 @@ class BodyReader {
   // The rest as a path. Links are bounded within it, or the message is broken.
   [[nodiscard]] PathName path();
   [[nodiscard]] std::uint16_t links() const { return links_; }
-  [[nodiscard]] bool tells_failures() const { return tells_failures_; }
+  [[nodiscard]] bool extended() const { return extended_; }
 
   // Whether every field was there; there may be octets behind them.
   [[nodiscard]] bool good() const { return good_; }
@@ -206,7 +206,7 @@ class BodyReader {
 
   ByteReader in_;
   std::uint16_t links_ = kLinksAnywhere;
-  bool tells_failures_ = false;
+  bool extended_ = false;
   bool good_ = true;
 };
 
@@ -233,7 +233,7 @@ class MessageWriter {
   void rest(std::string_view value);
   void bytes(std::span<const std::uint8_t> value);
   void path(const PathName& value);
-  void tells_failures(bool value) { tells_failures_ = value; }
+  void extended(bool value) { extended_ = value; }
   // Octets of the message, or 0 if a text was too long for it.
   [[nodiscard]] std::size_t finish(const Head& head);
 
@@ -244,7 +244,7 @@ class MessageWriter {
   ByteWriter out_;
   std::uint16_t links_ = kLinksAnywhere;
   bool has_path_ = false;
-  bool tells_failures_ = false;
+  bool extended_ = false;
   bool fits_ = true;
 };
 

@@ -59,7 +59,7 @@ bool sees_trusted() {
   return sees;
 }
 
-int get_xattrs(int fd, std::size_t most, Xattrs& out, bool trusted) {
+int get_xattrs(int fd, std::size_t most, Xattrs& out, XattrKinds kinds) {
   out.clear();
   if (is_link(fd)) return 0;
   const std::string file = proc_name(fd);
@@ -72,7 +72,9 @@ int get_xattrs(int fd, std::size_t most, Xattrs& out, bool trusted) {
     const std::size_t end = std::min(all.find('\0', at), all.size());
     const std::string name(all.substr(at, end - at));
     at = end + 1;
-    if (!is_carried(name) || (is_trusted(name) && !trusted)) continue;
+    const bool taken =
+        is_acl(name) ? kinds.acls : is_carried(name) && (kinds.trusted || !is_trusted(name));
+    if (!taken) continue;
     std::vector<std::uint8_t> value;
     const int error = get_value(file, name.c_str(), value);
     if (error == ENODATA) continue;  // gone meanwhile

@@ -22,7 +22,7 @@ using Xattrs = std::map<std::string, std::vector<std::uint8_t>, std::less<>>;
 // The system takes it from a file that changes its owner, or is written.
 inline constexpr std::string_view kCapabilities = "security.capability";
 
-// Whether copies carry an attribute of this name.
+// Whether copies carry an attribute of this name, ACLs apart.
 [[nodiscard]] bool is_carried(std::string_view name);
 // Whether everybody who may write the file may set it.
 [[nodiscard]] inline bool is_for_users(std::string_view name) { return name.starts_with("user."); }
@@ -32,10 +32,19 @@ inline constexpr std::string_view kCapabilities = "security.capability";
 // Whether the system shows those to this process: to others a file seems to have none.
 [[nodiscard]] bool sees_trusted();
 
-// `fd`: an open file or folder, or a path descriptor, of which links have none. `trusted`: those,
-// too. An errno.
+// Who may do what besides the owner and the group, and for folders what new files in them get.
+[[nodiscard]] inline bool is_acl(std::string_view name) {
+  return name == "system.posix_acl_access" || name == "system.posix_acl_default";
+}
+
+// Those to be looked at besides the others that are carried.
+struct XattrKinds {
+  bool trusted = true;
+  bool acls = false;
+};
+// `fd`: an open file or folder, or a path descriptor, of which links have none. An errno.
 //   E2BIG   they take more than `most` octets as entries
-[[nodiscard]] int get_xattrs(int fd, std::size_t most, Xattrs& out, bool trusted = true);
+[[nodiscard]] int get_xattrs(int fd, std::size_t most, Xattrs& out, XattrKinds kinds = {});
 // An errno. Without a value the attribute goes; it may be gone already.
 [[nodiscard]] int set_xattr(int fd, const std::string& name,
                             const std::span<const std::uint8_t>* value);

@@ -34,7 +34,7 @@ void ListRequest::encode(MessageWriter& out) const {
   out.be64(cursor);
   out.memory(memory);
   out.path(path);
-  out.tells_failures(tells_failures);
+  out.extended(tells_failures);
 }
 
 std::optional<ListRequest> ListRequest::decode(BodyReader in) {
@@ -42,7 +42,7 @@ std::optional<ListRequest> ListRequest::decode(BodyReader in) {
   r.cursor = in.be64();
   r.memory = in.memory();
   r.path = in.path();
-  r.tells_failures = in.tells_failures();
+  r.tells_failures = in.extended();
   return in.whole() ? std::optional(r) : std::nullopt;
 }
 

@@ -62,6 +62,7 @@ void XattrsRequest::encode(MessageWriter& out) const {
   out.be64(handle);
   out.memory(memory);
   out.path(path);
+  out.extended(acls);
 }
 
 std::optional<XattrsRequest> XattrsRequest::decode(BodyReader in) {
@@ -69,6 +70,7 @@ std::optional<XattrsRequest> XattrsRequest::decode(BodyReader in) {
   r.handle = in.be64();
   r.memory = in.memory();
   r.path = in.path();
+  r.acls = in.extended();
   return in.whole() ? std::optional(r) : std::nullopt;
 }
 

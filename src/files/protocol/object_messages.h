@@ -67,6 +67,7 @@ struct XattrsRequest {
   std::uint64_t handle = 0;  // 0: what `path` names
   RemoteMemory memory{};
   PathName path{};
+  bool acls = false;  // those, too
 
   void encode(MessageWriter& out) const;
   [[nodiscard]] static std::optional<XattrsRequest> decode(BodyReader in);

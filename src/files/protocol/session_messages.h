@@ -15,6 +15,7 @@ enum : std::uint32_t {  // of a HELLO reply
   kHelloObjects = 1U << 2U,  // has the operations from LEASE on
   kHelloOwners = 1U << 3U,   // lets clients set owners and all bits of a mode
   kHelloTrusted = 1U << 4U,  // ... and sees all extended attributes, those that are trusted. too
+  kHelloAcls = 1U << 5U,     // XATTRS and SETXATTR have ACLs
 };
 
 // A reply without anything behind its head.

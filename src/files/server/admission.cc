@@ -45,7 +45,7 @@ int Admission::greet(const HelloRequest& request, const Asked& asked) {
     return error;
   }
   HelloReply reply;
-  reply.flags = kHelloObjects | (shared_.tree.writable() ? kHelloWritable : 0U) |
+  reply.flags = kHelloObjects | kHelloAcls | (shared_.tree.writable() ? kHelloWritable : 0U) |
                 (needs_proof ? kHelloNeedsProof : 0U) |
                 (shared_.options.owners ? kHelloOwners : 0U) |
                 (shared_.options.owners && sees_trusted() ? kHelloTrusted : 0U);

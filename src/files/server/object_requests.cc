@@ -42,8 +42,9 @@ int ObjectRequests::own(const OwnRequest& request, NoReply& /*reply*/) {
 }
 
 int ObjectRequests::set_xattr(const SetXattrRequest& request, NoReply& /*reply*/) {
-  const bool may = is_for_users(request.name) || shared_.options.owners;
-  if (!is_carried(request.name) || !may) return EPERM;
+  const bool for_all = is_for_users(request.name) || is_acl(request.name);
+  const bool may = for_all || (is_carried(request.name) && shared_.options.owners);
+  if (!may) return EPERM;
   Object object;
   if (const int error = find(request.handle, request.path, true, object); error != 0) return error;
   return files::set_xattr(object.get(), std::string(request.name),
@@ -76,7 +77,8 @@ int ObjectRequests::xattrs(const XattrsRequest& request, XattrsReply& reply,
   if (error != 0) return error;
   reply.state = state_of(object.get(), &error);
   Xattrs found;
-  if (error == 0) error = get_xattrs(object.get(), room.size(), found, shared_.options.owners);
+  const XattrKinds kinds{shared_.options.owners, request.acls};
+  if (error == 0) error = get_xattrs(object.get(), room.size(), found, kinds);
   if (error == 0) reply.bytes = static_cast<std::uint32_t>(encode(found, room));
   return error;
 }
