@@ -32,7 +32,7 @@ inline constexpr std::string_view kCapabilities = "security.capability";
 // Whether the system shows those to this process: to others a file seems to have none.
 [[nodiscard]] bool sees_trusted();
 
-// Who may do what besides the owner and the group, and for folders what new files in them get.
+// They say who may do what besides owner and group, and for folders what new files in them get.
 [[nodiscard]] inline bool is_acl(std::string_view name) {
   return name == "system.posix_acl_access" || name == "system.posix_acl_default";
 }
