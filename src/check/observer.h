@@ -36,9 +36,12 @@ enum class Kind : std::uint8_t {
   kCmChannel
 };
 
+class Follower;
+
 struct Made {
   const void* handle = nullptr;
   Kind kind{};
+  Follower* follower = nullptr;  // of a queue pair or a shared receive queue
   std::array<const void*, 4> parents{};  // what it keeps from being destroyed; null: none
   std::uint32_t number = 0;              // of a queue pair
   // Those of a queue pair: as the program asked for it.
@@ -88,9 +91,13 @@ struct Octets {
 
 // A request of a send queue.
 struct Posted {
+  static constexpr std::uint8_t kNoOp = 255;
+
   const void* qp = nullptr;
+  Follower* follower = nullptr;  // of this queue pair
   std::uint64_t wr_id = 0;
   const char* opcode = "";
+  std::uint8_t op = kNoOp;  // SendOp of <weft/types.h>
   bool signaled = false;
   std::uint64_t remote_addr = 0;  // with a key, for those that have one
   std::uint32_t rkey = 0;
@@ -98,7 +105,7 @@ struct Posted {
   bool rkey_is_lkey = false;       // of this process, or was
   bool sinks_need_remote = false;  // an RDMA Read of iWARP
   std::uint64_t bytes = 0;
-  // The memory that it reads, unless it is inline; and that it writes to.
+  // The memory that it reads, unless it is inline; and that it writes to. For rules alone.
   std::vector<Octets> sources, sinks;
   std::size_t sges = 0;
   bool is_inline = false;
@@ -107,8 +114,9 @@ struct Posted {
 struct PostedReceive {
   const void* queue = nullptr;  // a queue pair, or a shared receive queue
   std::uint64_t wr_id = 0;
-  std::vector<Octets> sinks;
+  std::vector<Octets> sinks;  // for rules alone
   std::size_t sges = 0;
+  Follower* follower = nullptr;  // of this queue
 };
 
 struct Completed {
@@ -153,11 +161,17 @@ enum class Owed : std::uint8_t { kCqEvents, kAsyncEvents, kCmEvents };
 // A message for which no receive is posted, and how that goes on: LateReceive of <weft/types.h>.
 enum class Late : std::uint8_t { kBegins, kCame, kRefused, kLost, kFailed };
 
-// One queue pair's steps (Step of <weft/types.h>). By any thread, with locks of the engine held.
+// Whoever wants to know of one queue pair, or of one shared receive queue: without a search for it,
+// and perhaps for longer than it is alive.
 class Follower {
  public:
   virtual ~Follower() = default;
-  virtual void step(const Step& what) = 0;
+  // Its steps (Step of <weft/types.h>). By any thread, with locks of the engine held.
+  virtual void step(const Step& /*what*/) {}
+  // As those of Observer.
+  virtual void posting(const Posted& /*request*/) {}
+  virtual void posting_receive() {}
+  virtual void not_posted_receive() {}
 };
 
 class Observer {
@@ -220,9 +234,9 @@ class Observer {
   virtual void late_receive(const void* qp, Late what, std::uint64_t waited_ns) = 0;
   // As late_receive().
   virtual void refused(const Refused& what) = 0;
-  // Before made(): the steps of this queue pair go there, perhaps for longer than it is alive.
-  // Null: nobody wants them.
-  virtual std::shared_ptr<Follower> follow(const void* qp) = 0;
+  // Before made(): of a queue pair, and of a shared receive queue. Null: nobody wants to know.
+  virtual std::shared_ptr<Follower> follow() = 0;
+  virtual std::shared_ptr<Follower> follow_receives() = 0;
   // The queue pair was moved to RESET: its requests are gone without a completion.
   virtual void emptied(const void* qp) = 0;
 };

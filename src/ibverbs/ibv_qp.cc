@@ -141,7 +141,7 @@ ibv_qp* create(ibv_pd* pd, ibv_qp_init_attr_ex& attr) {
     qp->asked_send_depth = attr.cap.max_send_wr;
     QpOptions options = options_of(attr, parts);
     options.context = qp.get();
-    if (observer != nullptr) observe_engine(options, handle_of(*qp));
+    if (observer != nullptr) observe_engine(options, *qp);
     auto engine = parts.pd->engine->create_qp(options);
     if (!engine) return fail_null(errno_of(engine.error()));
     qp->engine = std::move(*engine);

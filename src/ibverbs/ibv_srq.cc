@@ -29,6 +29,7 @@ ibv_srq* create(ibv_pd* pd_handle, void* srq_context, ibv_srq_attr& attr) {
     if (!engine) return fail_null(errno_of(engine.error()));
     srq->engine = std::move(*engine);
     srq->takes_from = srq->engine;
+    if (observer != nullptr) srq->follower = observer->follow_receives();
     if (shaking != nullptr) shake(*srq, options.max_wr);
     srq->context = pd->context;
     if (!srq->pd.take(pd.object())) return fail_null(EINVAL);

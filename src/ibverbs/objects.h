@@ -29,6 +29,10 @@
 #undef ibv_reg_mr
 #undef ibv_reg_mr_iova
 
+namespace weft::check {
+class Follower;
+}
+
 namespace weft::ibverbs {
 
 enum class Kind : std::uint8_t {
@@ -204,6 +208,7 @@ struct Srq {
   std::shared_ptr<SharedReceiveQueue> takes_from;  // engine, or what is behind a shaken one
   Users users;                                     // QPs
   AsyncTarget async;
+  std::shared_ptr<check::Follower> follower;  // an observer's; null: none
 };
 
 // Where datagrams go: plain data, read by posts without a look at the registry.
@@ -234,7 +239,8 @@ struct Qp {
   std::atomic<std::uint32_t> pins{0};
   ContextPtr context;
   std::shared_ptr<QueuePair> engine;
-  std::shared_ptr<QueuePair> posts_to;  // engine, or what shakes it (shaken.h)
+  std::shared_ptr<QueuePair> posts_to;        // engine, or what shakes it (shaken.h)
+  std::shared_ptr<check::Follower> follower;  // an observer's; null: none
   Using<Pd> pd;
   Using<Cq> send_cq;
   Using<Cq> recv_cq;

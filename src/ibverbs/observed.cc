@@ -72,13 +72,32 @@ bool is_sink(ibv_wr_opcode opcode) {
          opcode == IBV_WR_ATOMIC_FETCH_AND_ADD;
 }
 
-// The octets behind SGEs.
+// That of <weft/types.h>, which a request of the extended interface has.
+std::uint8_t op_of(ibv_wr_opcode opcode) {
+  const auto number = [](SendOp op) { return static_cast<std::uint8_t>(op); };
+  switch (opcode) {
+    case IBV_WR_SEND: return number(SendOp::kSend);
+    case IBV_WR_SEND_WITH_IMM: return number(SendOp::kImmediate);
+    case IBV_WR_SEND_WITH_INV: return number(SendOp::kSendInvalidate);
+    case IBV_WR_RDMA_WRITE: return number(SendOp::kWrite);
+    case IBV_WR_RDMA_WRITE_WITH_IMM: return number(SendOp::kWriteImm);
+    case IBV_WR_RDMA_READ: return number(SendOp::kRead);
+    case IBV_WR_ATOMIC_CMP_AND_SWP: return number(SendOp::kCmpSwap);
+    case IBV_WR_ATOMIC_FETCH_AND_ADD: return number(SendOp::kFetchAdd);
+    case IBV_WR_LOCAL_INV: return number(SendOp::kLocalInvalidate);
+    case IBV_WR_BIND_MW: return number(SendOp::kBindWindow);
+    default: return check::Posted::kNoOp;
+  }
+}
+
+// The octets behind SGEs. Only rules want them.
 template <class Sges>
 std::vector<check::Octets> octets_of(const Sges& sges) {
   std::vector<check::Octets> out;
+  if (!checked) return out;
   for (const auto& sge : sges) {
     if (sge.length != 0)
-      out.push_back({sge.addr, sge.length, engine_key(sge.lkey), is_lkey(sge.lkey) || !checked});
+      out.push_back({sge.addr, sge.length, engine_key(sge.lkey), is_lkey(sge.lkey)});
   }
   return out;
 }
@@ -86,8 +105,10 @@ std::vector<check::Octets> octets_of(const Sges& sges) {
 check::Posted posted(ibv_qp* handle, const ibv_send_wr& wr) {
   check::Posted out;
   out.qp = handle;
+  out.follower = qp_of(handle)->follower.get();
   out.wr_id = wr.wr_id;
   out.opcode = name_of(wr.opcode);
+  out.op = op_of(wr.opcode);
   out.signaled = (wr.send_flags & IBV_SEND_SIGNALED) != 0 || qp_of(handle)->signal_all;
   // One with more of them is refused, and its list is perhaps none. That of these is not used.
   const bool has_list = wr.opcode != IBV_WR_LOCAL_INV && wr.opcode != IBV_WR_BIND_MW &&
@@ -213,13 +234,17 @@ int observed_post_send(ibv_qp* handle, ibv_send_wr* wr, ibv_send_wr** bad) {
   return tell_and_post(handle, wr, bad);
 }
 
-void tell_receives(const void* queue, const ibv_recv_wr* wr,
+check::Follower* follower_of(ibv_qp* handle) { return qp_of(handle)->follower.get(); }
+check::Follower* follower_of(ibv_srq* handle) { return srq_of(handle)->follower.get(); }
+
+template <class Queue>
+void tell_receives(Queue* queue, const ibv_recv_wr* wr,
                    void (check::Observer::*what)(const check::PostedReceive&)) {
   for (; observer != nullptr && wr != nullptr; wr = wr->next) {
     const bool fits = wr->num_sge >= 0 && wr->num_sge <= static_cast<int>(limits::kSgesPerRequest);
     const std::size_t count = fits ? static_cast<std::size_t>(wr->num_sge) : 0;
     (observer->*what)({queue, wr->wr_id, octets_of(std::span(wr->sg_list, count)),
-                       static_cast<std::size_t>(std::max(wr->num_sge, 0))});
+                       static_cast<std::size_t>(std::max(wr->num_sge, 0)), follower_of(queue)});
   }
 }
 
@@ -286,6 +311,7 @@ int observed_post_srq_recv(ibv_srq* handle, ibv_recv_wr* wr, ibv_recv_wr** bad) 
 int observed_req_notify_cq(ibv_cq* handle, int solicited_only) {
   const InCall in("ibv_req_notify_cq");
   WEFT_MAY_FAIL(ibv_req_notify_cq, fail_number);
+  if (!checked) return req_notify_cq(handle, solicited_only);
   Cq& cq = *cq_of(handle);
   // Another thread may poll just now what is counted here.
   const ObservedPoll alone(cq);
@@ -309,7 +335,11 @@ check::Made made_of(ThreadDomain& domain) { return basic(domain); }
 check::Made made_of(Channel& channel) { return basic(channel); }
 check::Made made_of(Dm& dm) { return basic(dm); }
 check::Made made_of(Cq& cq) { return basic(cq, {cq.pub.channel}); }
-check::Made made_of(Srq& srq) { return basic(srq, {srq.pub.pd}); }
+check::Made made_of(Srq& srq) {
+  check::Made made = basic(srq, {srq.pub.pd});
+  made.follower = srq.follower.get();
+  return made;
+}
 check::Made made_of(Ah& ah) { return basic(ah, {ah.pub.pd}); }
 check::Made made_of(Mw& mw) { return basic(mw, {mw.pub.pd}); }
 
@@ -341,6 +371,7 @@ check::Made made_of(Qp& qp) {
   const ibv_qp& pub = qp.pub.qp_base;
   check::Made made = basic(qp, {pub.pd, pub.send_cq, pub.recv_cq, pub.srq});
   made.number = pub.qp_num;
+  made.follower = qp.follower.get();
   made.send_depth = qp.asked_send_depth;
   if (!qp.srq) made.receive_depth = qp.granted.max_recv_wr;
   if (!qp.srq) made.receive_sges = qp.granted.max_recv_sge;
@@ -349,7 +380,8 @@ check::Made made_of(Qp& qp) {
   return made;
 }
 
-void observe_engine(QpOptions& options, const void* handle) {
+void observe_engine(QpOptions& options, Qp& qp) {
+  const void* const handle = handle_of(qp);
   static_assert(static_cast<int>(check::Late::kFailed) == static_cast<int>(LateReceive::kFailed));
   static_assert(static_cast<int>(check::Fault::kBounds) == static_cast<int>(MemoryFault::kBounds));
   options.on_late_receive = [to = observer, handle](LateReceive what, auto waited) {
@@ -363,15 +395,18 @@ void observe_engine(QpOptions& options, const void* handle) {
                  static_cast<unsigned>(what.need), what.key, what.addr, what.length,
                  !what.to_peer && is_lkey(lkey) ? lkey : 0});
   };
-  if (auto follower = observer->follow(handle))
-    options.on_step = [to = std::move(follower)](const Step& what) { to->step(what); };
+  qp.follower = observer->follow();
+  if (qp.follower != nullptr)
+    options.on_step = [to = qp.follower](const Step& what) { to->step(what); };
 }
 
 void observe_request(Qp& qp, BuiltRequest& request) {
   check::Posted out;
   out.qp = handle_of(qp);
+  out.follower = qp.follower.get();
   out.wr_id = request.wr.wr_id;
   out.opcode = name_of(request.wr.op);
+  out.op = static_cast<std::uint8_t>(request.wr.op);
   out.signaled = qp.signal_all || has(request.wr.flags, SendFlags::kSignaled);
   out.remote_addr = request.wr.remote_addr;
   out.rkey = request.wr.rkey;
@@ -405,13 +440,16 @@ void observe_request(Qp& qp, BuiltRequest& request) {
 void observe_bind(Qp& qp, const ibv_mw_bind& bind) {
   check::Posted out;
   out.qp = handle_of(qp);
+  out.follower = qp.follower.get();
   out.wr_id = bind.wr_id;
   out.opcode = name_of(IBV_WR_BIND_MW);
+  out.op = op_of(IBV_WR_BIND_MW);
   out.signaled = (bind.send_flags & IBV_SEND_SIGNALED) != 0 || qp.signal_all;
   observer->posting(out);
 }
 
 void observe_depth(Cq& cq) {
+  if (!checked) return;
   if (cq.armed_late.load(std::memory_order_relaxed)) {
     cq.armed_late.store(false);
     observer->polls(handle_of(cq));

@@ -87,8 +87,9 @@ inline void observe_dead(const char* call, const void* handle) {
   observer->not_live(handle);
 }
 
-// Has the engine tell of messages that come before their receive, and of memory that is refused.
-void observe_engine(QpOptions& options, const void* handle);
+// Has the engine tell of messages that come before their receive, of memory that is refused, and of
+// the steps of a queue pair that is about to be made.
+void observe_engine(QpOptions& options, Qp& qp);
 // A request of the ibv_wr_ builder, before it is posted. One that is to be lost becomes another.
 void observe_request(Qp& qp, BuiltRequest& request);
 // That of ibv_bind_mw, before it is posted.

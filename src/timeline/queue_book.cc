@@ -38,9 +38,10 @@ void QueueBook::connected(std::uint32_t connection) {
 }
 
 std::uint32_t QueueBook::posting(const Post& post, std::uint64_t now) {
-  requests_.emplace_back();
-  requests_.back().post = post;
-  requests_.back().posted = now;
+  Request request;
+  request.post = post;
+  request.posted = now;
+  requests_.push_back(request);
   return first_ + static_cast<std::uint32_t>(requests_.size()) - 1;
 }
 
@@ -142,28 +143,29 @@ void QueueBook::polled(const Polled& completion, std::uint64_t now, Records& out
 bool QueueBook::is_receive(const Polled& completion) const {
   if (completion.status == 0) return completion.receive;
   if (received_.empty() || received_.front().wr_id != completion.wr_id) return false;
-  const auto request = request_of(completion);
-  return request == requests_.end() ||
-         received_.front().at[index_of(At::kReceived)] < request->at[index_of(At::kCompleted)];
+  const std::size_t request = request_of(completion);
+  return request == requests_.size() || received_.front().at[index_of(At::kReceived)] <
+                                            requests_[request].at[index_of(At::kCompleted)];
 }
 
 // Completions of a queue come in its order. One with an error may be of an unsignaled request.
-std::deque<QueueBook::Request>::const_iterator QueueBook::request_of(
-    const Polled& completion) const {
-  return std::ranges::find_if(requests_, [&](const Request& request) {
-    return request.post.wr_id == completion.wr_id &&
-           (request.post.signaled || completion.status != 0);
-  });
+std::size_t QueueBook::request_of(const Polled& completion) const {
+  std::size_t i = 0;
+  for (; i < requests_.size(); ++i) {
+    const Post& post = requests_[i].post;
+    if (post.wr_id == completion.wr_id && (post.signaled || completion.status != 0)) break;
+  }
+  return i;
 }
 
 bool QueueBook::poll_request(const Polled& completion, std::uint64_t now, Records& out) {
-  const auto done = requests_.begin() + (request_of(completion) - requests_.cbegin());
-  if (done == requests_.end()) return false;
-  done->at[index_of(At::kPolled)] = now;
-  for (auto one = requests_.begin(); one != done; ++one) write(*one, 0, out);
-  write(*done, completion.status, out);
-  first_ += static_cast<std::uint32_t>(done - requests_.begin()) + 1;
-  requests_.erase(requests_.begin(), done + 1);
+  const std::size_t done = request_of(completion);
+  if (done == requests_.size()) return false;
+  requests_[done].at[index_of(At::kPolled)] = now;
+  for (std::size_t i = 0; i < done; ++i) write(requests_[i], 0, out);
+  write(requests_[done], completion.status, out);
+  first_ += static_cast<std::uint32_t>(done) + 1;
+  requests_.pop_front(done + 1);
   if (unsent_ - first_ > requests_.size()) unsent_ = first_;
   return true;
 }
@@ -177,8 +179,8 @@ void QueueBook::poll_receive(const Polled& completion, std::uint64_t now, Record
 }
 
 void QueueBook::emptied(Records& out) {
-  for (const Request& request : requests_) write(request, 0, out);
-  for (const Message& message : received_) write(Kind::kReceive, message, 0, out);
+  for (std::size_t i = 0; i < requests_.size(); ++i) write(requests_[i], 0, out);
+  for (std::size_t i = 0; i < received_.size(); ++i) write(Kind::kReceive, received_[i], 0, out);
   first_ += static_cast<std::uint32_t>(requests_.size());
   unsent_ = first_;
   requests_.clear();

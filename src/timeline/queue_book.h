@@ -7,9 +7,9 @@
 #include <weft/types.h>
 
 #include <cstdint>
-#include <deque>
 #include <vector>
 
+#include "timeline/growing_ring.h"
 #include "timeline/record.h"
 
 namespace weft::timeline {
@@ -82,7 +82,8 @@ class QueueBook {
   void sent(std::uint64_t offset, std::uint64_t now);
   void placed(const Step& step, std::uint64_t now, Records& out);
   [[nodiscard]] bool is_receive(const Polled& completion) const;
-  [[nodiscard]] std::deque<Request>::const_iterator request_of(const Polled& completion) const;
+  // Its place among requests_, or their number: it is of none.
+  [[nodiscard]] std::size_t request_of(const Polled& completion) const;
   [[nodiscard]] bool poll_request(const Polled& completion, std::uint64_t now, Records& out);
   void poll_receive(const Polled& completion, std::uint64_t now, Records& out);
   void write(const Request& request, std::uint8_t status, Records& out) const;
@@ -90,11 +91,11 @@ class QueueBook {
 
   std::uint32_t qp_ = 0;
   std::uint32_t connection_ = 0;
-  std::deque<Request> requests_;
+  Ring<Request> requests_;
   std::uint32_t first_ = 0;   // the number of the oldest; free-running
   std::uint32_t unsent_ = 0;  // of the first that is not wholly out
   Message message_;           // that is coming
-  std::deque<Message> received_;
+  Ring<Message> received_;
 };
 
 }  // namespace weft::timeline

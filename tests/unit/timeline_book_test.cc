@@ -3,6 +3,7 @@
 
 #include <vector>
 
+#include "timeline/growing_ring.h"
 #include "timeline/queue_book.h"
 
 namespace weft::timeline {
@@ -42,6 +43,23 @@ TEST(TimelineRecord, AReceiveThatWasPostedLongBeforeBlursNothing) {
   EXPECT_NEAR(static_cast<double>(record.at(At::kPolled)), 2.0 * kHour, 4096);
   record.set_times(kNever, {5, kNever, kNever, kNever, kNever, kNever});
   EXPECT_EQ(record.at(At::kReceivePosted), 5U);
+}
+
+TEST(TimelineRing, KeepsItsOrderWhereItGrowsAndGoesRound) {
+  Ring<int> ring;
+  int next = 0, oldest = 0;
+  for (int round = 0; round < 40; ++round) {
+    for (int i = 0; i < 5; ++i) ring.push_back(next++);
+    ring.pop_front(3);
+    oldest += 3;
+    for (std::size_t i = 0; i < ring.size(); ++i)
+      ASSERT_EQ(ring[i], oldest + static_cast<int>(i)) << round;
+    ASSERT_EQ(ring.back(), next - 1);
+  }
+  ring.pop_back();
+  EXPECT_EQ(ring.back(), next - 2);
+  ring.pop_front(ring.size());
+  EXPECT_TRUE(ring.empty());
 }
 
 class TimelineBook : public ::testing::Test {

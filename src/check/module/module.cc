@@ -6,8 +6,7 @@
 //   WEFT_CHECK_EXIT=N        the exit status in place of 0 when there were findings of rules E or W
 //   WEFT_CHECK_SUPPRESS=FILE a line each: rule, and a pattern for a function of the program
 //   WEFT_FAULTS_NTH=N        of `weft faults sweep`: the N-th call fails (fault_record.h)
-//   WEFT_FAULTS_FILE=TEXT    of `weft run --faults` (fault_play.h); without WEFT_CHECK=on no
-//   findings
+//   WEFT_FAULTS_FILE=TEXT    of `weft run --faults` (fault_play.h)
 //   WEFT_TIMELINE=DIR        of `weft run --timeline` (time_log.h); the same
 #include <dlfcn.h>
 #include <signal.h>
@@ -33,6 +32,7 @@
 #include "check/module/sum.h"
 #include "check/module/suppressions.h"
 #include "check/module/time_log.h"
+#include "check/module/time_queue.h"
 #include "check/preload/memory_watch.h"
 #include "faults/fallible_calls.h"
 #include "os/cancel.h"
@@ -153,7 +153,7 @@ class Module final : public Observer {
   }
   void posting(const Posted& request) override {
     may_lose = nullptr;
-    with_times([&] { times_->posting(request); });
+    if (request.follower != nullptr) with_times([&] { request.follower->posting(request); });
     // Its memory is looked at later, when the program is elsewhere.
     if (!request.sources.empty())
       return with_place([&](Here here) { posted = rules_.posting(request, here); });
@@ -162,16 +162,21 @@ class Module final : public Observer {
   void not_posted(const void* qp) override {
     without_place([&] { rules_.not_posted(qp, posted); });
     if (std::exchange(may_lose, nullptr) == qp) with_play([&] { play_->not_posted(qp, loses_it); });
-    with_times([&] { times_->not_posted(qp); });
+    with_times([] { TimeQueue::last_not_posted(); });
   }
   void emptied(const void* qp) override {
     place_is_known([&] { rules_.emptied(qp); });
     with_play([&] { play_->emptied(qp); });
     with_times([&] { times_->emptied(qp); });
   }
-  std::shared_ptr<Follower> follow(const void* qp) override {
+  std::shared_ptr<Follower> follow() override {
     std::shared_ptr<Follower> out;
-    with_times([&] { out = times_->follow(qp); });
+    with_times([&] { out = times_->follow(); });
+    return out;
+  }
+  std::shared_ptr<Follower> follow_receives() override {
+    std::shared_ptr<Follower> out;
+    with_times([&] { out = times_->follow_receives(); });
     return out;
   }
   void reads_undefined(const void* cq, const char* call, const char* status,
@@ -191,14 +196,14 @@ class Module final : public Observer {
     with_place([&](Here here) { rules_.waits(channel, here); });
   }
   void posting_receive(const PostedReceive& receive) override {
-    with_times([&] { times_->posting_receive(receive.queue); });
+    if (receive.follower != nullptr) with_times([&] { receive.follower->posting_receive(); });
     if (waiting_.load(std::memory_order_relaxed))
       return with_place([&](Here here) { rules_.posting_receive(receive, here); });
     without_place([&] { rules_.posting_receive(receive, {"", 0}); });
   }
   void not_posted_receive(const PostedReceive& receive) override {
     without_place([&] { rules_.not_posted_receive(receive); });
-    with_times([&] { times_->not_posted_receive(receive.queue); });
+    if (receive.follower != nullptr) with_times([&] { receive.follower->not_posted_receive(); });
   }
   void late_receive(const void* qp, Late what, std::uint64_t waited_ns) override {
     with_times([&] { times_->late_receive(qp, what); });
