@@ -52,6 +52,9 @@ struct QpOptions {
   std::function<void(const RefusedMemory&)> on_refused_memory;
   // Hears of the steps of requests and messages; null: nobody. Not of kUd. As on_late_receive.
   std::function<void(const Step&)> on_step;
+  // Hears what the peer does with memory of this side; null: nobody. Not of kUd. As
+  // on_late_receive.
+  std::function<void(const PeerAccess&)> on_peer_access;
   // For tests, kRc and kUc: how bad the link of a new connection is. Asked as on_late_receive is
   // called; null: it is as good as TCP.
   std::function<LinkTrouble()> link;

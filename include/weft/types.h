@@ -171,6 +171,15 @@ struct RefusedMemory {
   std::uint64_t length = 0;
 };
 
+// Memory of this side that a message of the peer reads or writes (QpOptions::on_peer_access): a
+// piece of an RDMA Write that is about to be placed, or all that a Read or an atomic asks for.
+struct PeerAccess {
+  Access how{};                       // kRemoteWrite, kRemoteRead or kRemoteAtomic
+  bool begins = false, ends = false;  // it is the first, the last piece of its message
+  const void* memory = nullptr;
+  std::uint64_t length = 0;
+};
+
 enum class WcStatus : std::uint8_t {
   kSuccess,
   kLocalLength,  // LOC_LEN_ERR: message longer than the receive; Read answered with another size

@@ -37,6 +37,9 @@ class StreamHost : public CarryPool, public BatchSource {
   // A request, of the peer or of this side, may not use this memory.
   virtual void memory_refused(const RefusedMemory& /*what*/) {}
 
+  // With StreamParams::accesses: the peer uses memory of this side.
+  virtual void peer_access(const PeerAccess& /*what*/) {}
+
   // With StreamParams::steps: where a request or a message is on its way.
   virtual void step(const Step& /*what*/) {}
 

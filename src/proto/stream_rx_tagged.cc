@@ -22,7 +22,11 @@ Violation write_violation(MemoryFault fault) {
 bool StreamRx::check_write() {
   Stream& s = stream();
   // RFC 5041 5.2: the STag and TO of a segment without payload are not checked.
-  if (seg_.payload_len == 0) return true;
+  if (seg_.payload_len == 0) {
+    if (s.params_.accesses)
+      s.host_.peer_access({Access::kRemoteWrite, !write_.open, seg_.last, nullptr, 0});
+    return true;
+  }
   if (!s.serves(Access::kRemoteWrite)) {
     (void)s.tell(MemoryFault::kNoRight, seg_.stag, seg_.to, seg_.payload_len, Access::kRemoteWrite,
                  true);
@@ -37,6 +41,10 @@ bool StreamRx::check_write() {
   if (write_.open) {
     if (seg_.stag != write_.stag) return fail_segment(Violation::kWriteOtherStag);
     if (seg_.to != write_.next_to) return fail_segment(Violation::kWriteOtherTo);
+  }
+  if (s.params_.accesses) {
+    s.host_.peer_access(
+        {Access::kRemoteWrite, !write_.open, seg_.last, write_at_, seg_.payload_len});
   }
   return true;
 }

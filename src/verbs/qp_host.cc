@@ -17,6 +17,7 @@ QpHost::QpHost(std::shared_ptr<ProtectionDomainImpl> pd, const QpOptions& option
       queues_(options, number_.value()),
       on_late_receive_(options.on_late_receive),
       on_refused_memory_(options.on_refused_memory),
+      on_peer_access_(options.on_peer_access),
       link_(options.link) {}
 
 Status QpHost::put_on_link(std::unique_ptr<io::Transport>& transport,

@@ -32,6 +32,7 @@ class QpHost : public progress::LaneOwner {
   void memory_refused(const RefusedMemory& what) final {
     if (on_refused_memory_) on_refused_memory_(what);
   }
+  void peer_access(const PeerAccess& what) final { on_peer_access_(what); }
   void step(const Step& what) final { queues_.tell(what); }
   WcStatus local_operation(proto::SendWqe& wqe) final;
   proto::Violation remote_invalidate(Stag stag) final;
@@ -45,6 +46,11 @@ class QpHost : public progress::LaneOwner {
  protected:
   QpHost(std::shared_ptr<ProtectionDomainImpl> pd, const QpOptions& options, Number number);
 
+  // A new stream tells of as much as whoever made the queue pair wants to hear.
+  void set_hearing(proto::StreamParams& params) const {
+    params.steps = queues_.tells_steps();
+    params.accesses = static_cast<bool>(on_peer_access_);
+  }
   // Puts the transport of a new connection on the link that the program wants.
   [[nodiscard]] Status put_on_link(std::unique_ptr<io::Transport>& transport,
                                    const proto::StreamParams& params) const;
@@ -60,6 +66,7 @@ class QpHost : public progress::LaneOwner {
  private:
   const std::function<void(LateReceive, Duration)> on_late_receive_;
   const std::function<void(const RefusedMemory&)> on_refused_memory_;
+  const std::function<void(const PeerAccess&)> on_peer_access_;
   const std::function<LinkTrouble()> link_;
 };
 
