@@ -49,6 +49,32 @@ constexpr RuleText kRules[] = {
      "other pages at these addresses.",
      "Free memory when the completions of all its requests have been polled, and its region is "
      "deregistered."},
+    {"E13", "Memory that the program has for itself was touched by a peer",
+     "The program has said by weft_own (<weft/check.h>) that memory is its own, and not let it go "
+     "by "
+     "weft_release. A Write, Read or atomic of the peer comes to it, or a message goes to a "
+     "receive "
+     "there. The report names the line with weft_own.",
+     "The peer has the key and uses it: because it was told of the buffer for an earlier request, "
+     "say, that has timed out meanwhile. The program reads octets that change, or sends those of "
+     "somebody else.",
+     "Take a buffer back from the peer before it is used for something else: by a message that the "
+     "peer answers, by deregistering its region or invalidating its key, or by closing the "
+     "connection."},
+    {"N14", "Outstanding requests write to the same memory",
+     "The memory of a receive, a Read or an atomic overlaps with that of another one that is "
+     "outstanding. This rule is off, unless --also N14 is given.",
+     "Which of them comes last is not defined. Programs that want none of the data do so on "
+     "purpose: perftest has one buffer for all its receives.",
+     "Give each request memory of its own, if the data matters."},
+    {"W15", "Two connections write to the same memory at the same time",
+     "RDMA Writes of two connections go to the same octets, and neither message is complete. "
+     "Messages of one FPDU, 64 KiB at most, come at once and are not seen. This rule is off, "
+     "unless "
+     "--also W15 is given.",
+     "What is there in the end may be octets of both. Nothing orders messages of two connections.",
+     "Give each connection memory of its own, or have the second one begin when the first has been "
+     "answered."},
     {"E20", "The send queue would be full on an adapter",
      "The program posts more requests than the depth it asked for, before it has polled a "
      "completion at or after the oldest of them. Not reported is a program that posts until "
@@ -93,6 +119,15 @@ constexpr RuleText kRules[] = {
      "Make the completion queue as deep as all queues together that complete to it, as far as "
      "their "
      "requests are signaled, and all their receives."},
+    {"N24", "A completion queue could overflow",
+     "A queue pair was made, and all queue pairs of the completion queue together have more "
+     "requests "
+     "(max_send_wr) and receives (max_recv_wr) than it has room for (cqe). Receives of shared "
+     "receive queues, and what ibv_resize_cq changes, are not counted. This rule is off, unless "
+     "--also N24 is given.",
+     "Whether it overflows depends on how many are outstanding at a time, and on how soon the "
+     "program polls. Programs that signal few of their requests need less room.",
+     "As for E23."},
     {"E30", "An undefined field of a completion is read",
      "The program reads a field by ibv_wc_read_* that the completion does not have. With an error "
      "only wr_id, status, qp_num and vendor_err are there, and not the opcode either. With "
@@ -134,12 +169,44 @@ constexpr RuleText kRules[] = {
      "failed because the peer had no receive, as often as rnr_retry allowed.",
      "The data is gone, or the connection is. On an adapter it happens sooner.",
      "As for N60: post receives before the peer can send, and as many as it may send at once."},
+    {"W50", "A queue pair was destroyed or reset with completions due",
+     "The program destroys a queue pair while a signaled request of it has no completion that was "
+     "polled; or moves it to RESET, and receives of it are posted, too. Not reported is a program "
+     "that has polled a completion with an error of this queue pair: it may leave out the rest.",
+     "The requests are gone without a completion, and so are completions that were not polled. Who "
+     "waits for them, or counts receives as posted, waits for good. An adapter may use the memory "
+     "until the call returns.",
+     "Poll all completions first. To end earlier, move the queue pair to the error state "
+     "(rdma_disconnect does), and poll until the last request is flushed."},
     {"W51", "A destroy call failed with EBUSY and was never repeated",
      "An object was not destroyed because others depend on it, and it was still alive when the "
      "program ended. The report names the others.",
      "The object and all that it holds (pinned memory, adapter resources) leak for the life of the "
      "process. Programs that ignore the error often free the memory behind it.",
      "Destroy in the reverse order of creation, and check what destroy calls return."},
+    {"N52", "An object was never destroyed",
+     "It was alive when the program ended. This rule is off, unless --also N52 is given.",
+     "Pinned memory and adapter resources are held for the life of the process. In a program that "
+     "opens and closes connections they run out.",
+     "Destroy what was made, in the reverse order, also on error paths."},
+    {"E62", "Two threads are in what was promised to one",
+     "A thread calls ibv_start_poll, and another thread is between ibv_start_poll and ibv_end_poll "
+     "of the same completion queue, which was made with IBV_CREATE_CQ_ATTR_SINGLE_THREADED. "
+     "Promises of thread domains are not looked at.",
+     "The library takes no lock then: completions are lost or come twice, and the queue may be "
+     "damaged.",
+     "Make the completion queue without the promise, or have one thread poll it."},
+    {"N70", "Nothing completes",
+     "With --hang TIME: for so long a queue pair has got no completion, although a signaled "
+     "request "
+     "of it is outstanding. Or nothing has completed in the whole process, although receives are "
+     "posted. The report has all queue pairs with their states, what is outstanding and what was "
+     "polled last, and completion queues that were not polled. The program goes on.",
+     "The program hangs, or it is idle: whoever waits for a client has receives, too. A peer under "
+     "--check --hang reports its own end.",
+     "Look at both ends: which one has a request outstanding, and does the other have a receive "
+     "for "
+     "it? If both have receives alone, each waits for a message of the other."},
 };
 
 }  // namespace

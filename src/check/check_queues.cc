@@ -9,8 +9,11 @@
 namespace weft::check {
 
 void Rules::check_receive(Object& queue, const PostedReceive& receive, Here here) {
-  if (queue.made.kind != Kind::kQp || queue.dead) return;
+  if (queue.dead) return;
   ++queue.receives;
+  queue.progress.received = here.at;
+  queue.progress.received_by = here.call;
+  if (queue.made.kind != Kind::kQp) return;
   check_lkeys(receive.sinks, queue, here);
   const auto finding = [&](std::string text) {
     Finding out{"W21", std::string(here.call), std::move(text), here.at, {made_note(queue)}};
@@ -36,6 +39,31 @@ void Rules::not_posted_receive(const PostedReceive& receive) {
   queue->crowded.reset();
 }
 
+// A queue pair in error flushes its requests, and a program may leave out the rest.
+void Rules::check_due(const Object& qp, std::string_view what, std::size_t receives, Here here) {
+  if (qp.made.kind != Kind::kQp || qp.flushes) return;
+  std::size_t due = 0;
+  for (const Slot& slot : qp.slots) due += slot.request.signaled ? 1 : 0;
+  if (due + receives == 0) return;
+  std::string text = "the queue pair is " + std::string(what) + ", and ";
+  if (due != 0) text += plural(due, "signaled request");
+  if (receives != 0) text += (due != 0 ? " and " : "") + plural(receives, "receive");
+  Finding finding{"W50",
+                  std::string(here.call),
+                  text + (due + receives == 1 ? " of it gets" : " of it get") + " no completion",
+                  here.at,
+                  {}};
+  if (due != 0) {
+    const auto first =
+        std::ranges::find_if(qp.slots, [](const Slot& slot) { return slot.request.signaled; });
+    finding.notes.push_back({"the oldest is " + std::string(first->request.opcode) + ", wr_id " +
+                                 hex(first->request.wr_id) + ", posted",
+                             first->posted});
+  }
+  finding.notes.push_back(made_note(qp));
+  report_(finding);
+}
+
 void Rules::reads_undefined(const void* cq, Here here, std::string_view status, bool success) {
   const Object* const object = find(cq);
   if (object == nullptr) return;
@@ -55,6 +83,43 @@ void Rules::overflows(const void* cq, std::size_t queued, std::uint32_t asked, H
            std::string(here.call),
            "the completion queue has overflowed: " + plural(queued, "completion") +
                ", and room for " + std::to_string(asked) + " was asked for",
+           here.at,
+           {made_note(*object)}});
+}
+
+// All that queue pairs may complete to a completion queue of this one.
+void Rules::check_room(const Object& qp, Here here) {
+  constexpr std::size_t kSendCq = 1, kReceiveCq = 2;  // among the parents
+  const void* last = nullptr;
+  for (const void* handle : {qp.made.parents.at(kSendCq), qp.made.parents.at(kReceiveCq)}) {
+    const Object* const cq = handle != std::exchange(last, handle) ? find(handle) : nullptr;
+    if (cq == nullptr || cq->made.depth == 0) continue;
+    std::uint64_t most = 0;
+    for (const auto& [other, object] : objects_) {
+      const Made& made = object.made;
+      if (object.dead || made.kind != Kind::kQp) continue;
+      if (made.parents.at(kSendCq) == handle) most += made.send_depth;
+      const bool has_own = made.receive_depth != ~0U;
+      if (made.parents.at(kReceiveCq) == handle && has_own) most += made.receive_depth;
+    }
+    if (most <= cq->made.depth) continue;
+    report_({"N24",
+             std::string(here.call),
+             "a completion queue could overflow: it has room for " +
+                 std::to_string(cq->made.depth) + ", and its queue pairs may have " +
+                 plural(most, "completion"),
+             here.at,
+             {made_note(*cq)}});
+  }
+}
+
+void Rules::entered_twice(const void* handle, Here here) {
+  const Object* const object = find(handle);
+  if (object == nullptr) return;
+  report_({"E62",
+           std::string(here.call),
+           "another thread is in this " + std::string(name_of(object->made.kind)) +
+               ", which was promised to one thread",
            here.at,
            {made_note(*object)}});
 }

@@ -36,6 +36,10 @@ std::string_view name_of(Kind kind) {
 }
 
 Rules::Object* Rules::find(const void* handle) {
+  return const_cast<Object*>(std::as_const(*this).find(handle));
+}
+
+const Rules::Object* Rules::find(const void* handle) const {
   const auto at = objects_.find(handle);
   return at != objects_.end() ? &at->second : nullptr;
 }
@@ -51,10 +55,11 @@ void Rules::made(const Made& object, Here here) {
   Object entry;
   entry.made = object;
   entry.born = here;
-  if (object.kind == Kind::kQp) entry.born_call = here.call;
+  entry.born_call = here.call;
   const bool shared = object.kind == Kind::kContext || object.kind == Kind::kPd;
   entry.of_rdma_cm = shared && here.call.starts_with("r");
-  objects_.insert_or_assign(object.handle, std::move(entry));
+  const auto at = objects_.insert_or_assign(object.handle, std::move(entry)).first;
+  if (checks_room_ && object.kind == Kind::kQp) check_room(at->second, here);
 }
 
 void Rules::destroyed(const void* handle, Here here) {
@@ -62,6 +67,7 @@ void Rules::destroyed(const void* handle, Here here) {
   if (object == nullptr) return;
   sum_up_late(*object);
   sum_up_full(*object);
+  check_due(*object, "destroyed", 0, here);
   keys_.died(handle, object->made.kind == Kind::kMr ? "deregistered" : "deallocated", here.at);
   object->dead = true;
   object->died = here;
@@ -69,6 +75,7 @@ void Rules::destroyed(const void* handle, Here here) {
   summed_.erase(handle);
   object->children.clear();
   sinks_.clear(handle);
+  open_writes_.erase(handle);
 }
 
 bool Rules::not_live(const void* handle, Here here) {
@@ -195,7 +202,10 @@ std::uint64_t Rules::posting(const Posted& request, Here here) {
   Slot& slot = qp->slots.emplace_back();
   slot.request = request;
   slot.number = ++posts_;
-  note_memory(slot, here);
+  slot.posted = here.at;
+  slot.call = here.call;
+  check_sinks(request.qp, request.sinks, here);
+  note_memory(slot);
   check_depth(*qp, here);
   // A program that never frees a slot posts for as long as it likes: E20 was said.
   const std::size_t most = 2 * (std::size_t{qp->made.send_depth} + 1);
@@ -214,6 +224,7 @@ void Rules::set_waiting(LateOnes& late, bool waiting) {
 
 void Rules::posting_receive(const PostedReceive& receive, Here here) {
   const void* const queue = receive.queue;
+  check_sinks(queue, receive.sinks, here);
   watch(receive.sinks);
   share(receive.sinks);
   sinks_.add(queue, receive.wr_id, receive.sinks);
@@ -280,17 +291,20 @@ void Rules::sum_up_late(Object& qp) {
   report_(finding);
 }
 
-void Rules::emptied(const void* handle) {
+void Rules::emptied(const void* handle, Here here) {
   Object* qp = find(handle);
   if (qp == nullptr) return;
+  check_due(*qp, "moved to RESET", qp->receives, here);
   sum_up_late(*qp);
   sum_up_full(*qp);
   let_go_of_all(*qp);
   sinks_.clear(handle);
+  open_writes_.erase(handle);
   qp->receives = 0;
+  qp->progress = {};
   qp->crowded.reset();
   qp->memory.reset();
-  qp->failed = false;
+  qp->failed = qp->flushes = false;
 }
 
 void Rules::not_posted(const void* handle, std::uint64_t number) {
@@ -342,8 +356,10 @@ void Rules::completed(const Completed& completion, Here here) {
   const auto number = qps_.find(completion.qp_number);
   Object* qp = number != qps_.end() ? find(number->second) : nullptr;
   if (qp == nullptr) return;
+  note_progress(*qp, completion);
+  qp->flushes = qp->flushes || !completion.success;
   if (completion.success && completion.receive) {
-    receive_polled(*qp, completion.wr_id);
+    receive_polled(*qp, completion);
     for (Slot& slot : qp->slots) {
       slot.replied = true;
       let_go(slot);
@@ -366,7 +382,7 @@ void Rules::completed(const Completed& completion, Here here) {
     qp->full.polled = true;
     if (const auto beyond = std::exchange(qp->full.beyond, std::nullopt)) report_(*beyond);
   } else if (!completion.success) {
-    receive_polled(*qp, completion.wr_id);
+    receive_polled(*qp, completion);
   }
   if (completion.success || completion.flushed || qp->failed) return;
   qp->failed = true;
@@ -384,16 +400,30 @@ void Rules::completed(const Completed& completion, Here here) {
   report_(finding);
 }
 
-std::vector<Note> Rules::left() const {
-  std::vector<const Object*> alive;
+std::vector<const Rules::Object*> Rules::alive() const {
+  std::vector<const Object*> out;
   for (const auto& [handle, object] : objects_) {
-    if (!object.dead && !object.of_rdma_cm) alive.push_back(&object);
+    if (!object.dead && !object.of_rdma_cm) out.push_back(&object);
   }
-  std::ranges::sort(alive, {}, [](const Object* object) { return object->born.at; });
+  std::ranges::sort(out, {}, [](const Object* object) { return object->born.at; });
+  return out;
+}
+
+std::vector<Note> Rules::left() const {
   std::vector<Note> out;
-  for (const Object* object : alive)
+  for (const Object* object : alive())
     out.push_back({std::string(name_of(object->made.kind)), object->born.at});
   return out;
+}
+
+void Rules::report_leaks() {
+  for (const Object* object : alive()) {
+    report_({"N52",
+             object->born_call,
+             "this " + std::string(name_of(object->made.kind)) + " was never destroyed",
+             object->born.at,
+             {}});
+  }
 }
 
 void Rules::ended() {
@@ -406,6 +436,7 @@ void Rules::ended() {
     sum_up_late(*qp);
     sum_up_full(*qp);
   }
+  if (checks_leaks_) report_leaks();
   std::vector<const Object*> left;
   for (const auto& [handle, object] : objects_) {
     if (!object.dead && !object.refused_call.empty()) left.push_back(&object);

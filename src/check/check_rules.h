@@ -18,12 +18,18 @@
 #include "check/finding.h"
 #include "check/keys.h"
 #include "check/observer.h"
+#include "check/ranges.h"
 #include "check/sources.h"
 
 namespace weft::check {
 
 class Rules {
  public:
+  struct Watched {
+    const void* handle = nullptr;
+    Kind kind{};
+  };
+  using Looks = std::unordered_map<const void*, std::string>;
   using Place = std::function<void(Finding&)>;
   // `place` puts where the program is now into a finding whose event came without.
   // `sum` is of memory as it is now.
@@ -32,6 +38,8 @@ class Rules {
       Sum sum = [](auto) { return Summed{}; })
       : report_(std::move(report)), place_(std::move(place)), sum_(std::move(sum)) {}
 
+  // A rule that is off otherwise. False: there is none of that name.
+  bool turn_on(std::string_view rule);
   void made(const Made& object, Here here);
   void destroyed(const void* handle, Here here);
   void keyed(const Keyed& key, Here here);
@@ -45,12 +53,18 @@ class Rules {
   std::uint64_t posting(const Posted& request, Here here);
   void not_posted(const void* qp, std::uint64_t number);
   void completed(const Completed& completion, Here here);
-  void emptied(const void* qp);
+  void emptied(const void* qp, Here here);
   // Whether a message waits for a receive: the place of posting_receive() is of interest.
   [[nodiscard]] bool awaits_receive() const { return waiting_ > 0; }
   void posting_receive(const PostedReceive& receive, Here here);
   void not_posted_receive(const PostedReceive& receive);
   void refused(const Refused& what);
+  // The program has memory for itself, and lets it go.
+  void owns(const Octets& memory, Here here) { owned_.add(memory, here.at); }
+  void releases(const Octets& memory) { owned_.remove(memory); }
+  // Whether accessed() is of interest.
+  [[nodiscard]] bool wants_accesses() const { return !owned_.is_empty() || checks_writers_; }
+  void accessed(const Accessed& what);
   // Memory that outstanding requests use lies between these; first >= second: there is none.
   [[nodiscard]] std::pair<std::uint64_t, std::uint64_t> watched();
   // Any thread at any time. False: no outstanding request uses it.
@@ -64,8 +78,14 @@ class Rules {
   void overflows(const void* cq, std::size_t queued, std::uint32_t asked, Here here);
   void armed(const void* cq, std::size_t queued, Here here);
   void polls(const void* cq);
+  void entered_twice(const void* handle, Here here);
   void waits(const void* channel, Here here);
   void late_receive(const void* qp, Late what, std::uint64_t waited_ns);
+  // Queue pairs and completion queues, the oldest first, if for so long nothing has completed to
+  // one that waits, which was not reported yet; else nothing. To be asked again and again.
+  [[nodiscard]] std::vector<Watched> hung(std::uint64_t now_ns, std::uint64_t limit_ns);
+  // Reports it. `looks`: how each of them looks to the libraries.
+  void hangs(std::uint64_t limit_ns, const Looks& looks);
   // The process ends.
   void ended();
   // The program's objects that are alive, in the order in which they were made.
@@ -102,18 +122,30 @@ class Rules {
     bool polled = false;             // a completion that frees slots, since it was refused
     bool known = false;              // the program goes on after it was refused
   };
+  // How a queue pair gets on: N70.
+  struct Progress {
+    std::uint64_t polled = 0;                      // completions
+    std::string last;                              // the last of them
+    Origin received = 0;                           // where a receive was posted last
+    std::string received_by;                       // by this function
+    std::pair<std::uint64_t, std::uint64_t> seen;  // `polled` and the oldest request, at a look
+    std::uint64_t since_ns = 0;                    // that was so for the first time then
+    bool told = false;
+  };
   struct Object {
     Made made;
     Here born, died, refused;
-    std::string born_call;  // of a queue pair
+    std::string born_call;
     bool dead = false;
     bool of_rdma_cm = false;  // librdmacm made it, and keeps it for all ids
     std::string refused_call;
     std::vector<Note> children;      // at the time of the refusal
     std::deque<Slot> slots;          // of a queue pair: requests whose slots an adapter would hold
     bool failed = false;             // of a queue pair: an error completion was reported
+    bool flushes = false;            // of a queue pair: one was polled
     LateOnes late;                   // of a queue pair
     Fullness full;                   // of a queue pair
+    Progress progress;               // of a queue pair; `received` of a shared receive queue, too
     std::optional<Refused> memory;   // of a queue pair: an SGE that was refused last
     std::size_t receives = 0;        // of a queue pair: posted, and not polled
     std::optional<Finding> crowded;  // too many of them, if the program polls without a refusal
@@ -125,11 +157,13 @@ class Rules {
   static constexpr std::size_t kSrqOfQp = 3;  // its place among the parents
 
   [[nodiscard]] Object* find(const void* handle);
+  [[nodiscard]] const Object* find(const void* handle) const;
   [[nodiscard]] std::vector<Note> children_of(const void* handle) const;
   void check_depth(Object& qp, Here here);
+  void check_room(const Object& qp, Here here);
   void check_sizes(const Object& qp, const Posted& request, Here here);
   void goes_on(Fullness& full);
-  void note_memory(Slot& slot, Here here);
+  void note_memory(Slot& slot);
   void watch(const std::vector<Octets>& octets);
   void let_go(Slot& slot);
   void let_go_of_all(Object& qp);
@@ -140,14 +174,27 @@ class Rules {
   [[nodiscard]] Sinks::Found writer_to(const Octets& memory) const;
   void share(const std::vector<Octets>& sinks);
   void check_memory(const Object& qp, const Slot& slot);
-  void receive_polled(Object& qp, std::uint64_t wr_id);
+  void receive_polled(Object& qp, const Completed& completion);
+  void check_owned(const Object& qp, const Octets& memory, std::string_view by);
+  void check_writers(const Object& qp, const Accessed& what);
+  void check_sinks(const void* queue, const std::vector<Octets>& sinks, Here here);
   void check_keys(const Posted& request, const Object& qp, Here here);
   [[nodiscard]] bool is_lkey_for_rkey(const Posted& request, std::uint32_t key);
   void check_lkeys(const std::vector<Octets>& octets, const Object& queue, Here here);
   void check_receive(Object& queue, const PostedReceive& receive, Here here);
   void sum_up_full(Object& qp);
+  void check_due(const Object& qp, std::string_view what, std::size_t receives, Here here);
+  [[nodiscard]] std::vector<const Object*> alive() const;
+  void report_leaks();
   [[nodiscard]] std::string memory_of(const Object& qp, const Posted& request,
                                       std::vector<Note>& notes) const;
+  void note_progress(Object& qp, const Completed& completion);
+  [[nodiscard]] static bool awaits_request(const Object& qp);
+  // Posted ones, of its shared receive queue too.
+  [[nodiscard]] const Object& receives_of(const Object& qp) const;
+  // Longer than the limit without a completion that it waits for, as of this look.
+  [[nodiscard]] bool is_stuck(Object& qp, std::uint64_t now_ns, std::uint64_t limit_ns) const;
+  [[nodiscard]] Note state_of(const Object& qp, const Looks& looks) const;
   void set_waiting(LateOnes& late, bool waiting);
   void report_no_receive(Object& qp, const std::string& what);
   void sum_up_late(Object& qp);
@@ -162,8 +209,17 @@ class Rules {
   Pieces sources_;                          // those of requests that may be read still
   std::unordered_set<const void*> summed_;  // queue pairs that may have requests with sums
   std::pair<std::uint64_t, std::uint64_t> watched_{~std::uint64_t{0}, 0};
+  Ranges owned_;
+  // Octets that were placed of RDMA Writes that go on, by queue pair.
+  std::unordered_map<const void*, std::vector<Octets>> open_writes_;
+  bool checks_writers_ = false;  // W15
+  bool checks_sinks_ = false;    // N14
+  bool checks_leaks_ = false;    // N52
+  bool checks_room_ = false;     // N24
   std::uint64_t posts_ = 0;
-  const void* refused_ = nullptr;  // the queue pair whose post is about to fail
+  std::uint64_t completions_ = 0;
+  std::pair<std::uint64_t, std::uint64_t> quiet_;  // completions_ at a look, and since when
+  const void* refused_ = nullptr;                  // the queue pair whose post is about to fail
   std::unordered_map<const void*, Object> objects_;
   std::unordered_map<std::uint32_t, const void*> qps_;
   std::size_t waiting_ = 0;  // queue pairs with a message that waits for its receive

@@ -77,7 +77,7 @@ void Rules::gone(const Octets& memory, Here here) {
   report_(finding);
 }
 
-void Rules::note_memory(Slot& slot, Here here) {
+void Rules::note_memory(Slot& slot) {
   const Posted& request = slot.request;
   watch(request.sources);
   watch(request.sinks);
@@ -88,8 +88,6 @@ void Rules::note_memory(Slot& slot, Here here) {
   const bool plain = std::ranges::all_of(
       request.sources, [this](const Octets& one) { return keys_.is_plain(one.lkey); });
   if (request.sources.empty() || !plain) return;
-  slot.posted = here.at;
-  slot.call = here.call;
   const Summed summed = sum_(request.sources);
   if (summed.memory != Memory::kThere) return;
   slot.sum = summed.sum;
@@ -109,11 +107,17 @@ void Rules::share(const std::vector<Octets>& sinks) {
   });
 }
 
-void Rules::receive_polled(Object& qp, std::uint64_t wr_id) {
-  if (qp.receives != 0) --qp.receives;
-  if (const auto crowded = std::exchange(qp.crowded, std::nullopt)) report_(*crowded);
+void Rules::receive_polled(Object& qp, const Completed& completion) {
   const void* const srq = qp.made.parents.at(kSrqOfQp);
-  sinks_.remove(srq != nullptr ? srq : qp.made.handle, wr_id);
+  Object* const queue = srq != nullptr ? find(srq) : &qp;
+  if (queue != nullptr && queue->receives != 0) --queue->receives;
+  if (const auto crowded = std::exchange(qp.crowded, std::nullopt)) report_(*crowded);
+  const void* const handle = srq != nullptr ? srq : qp.made.handle;
+  if (!owned_.is_empty() && completion.success) {
+    for (const Octets& sink : sinks_.of(handle, completion.wr_id))
+      check_owned(qp, sink, "a message of the peer, for which it was posted as a receive");
+  }
+  sinks_.remove(handle, completion.wr_id);
 }
 
 void Rules::check_memory(const Object& qp, const Slot& slot) {

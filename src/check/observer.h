@@ -11,6 +11,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <string>
 #include <vector>
 
 namespace weft {
@@ -41,9 +42,10 @@ class Follower;
 struct Made {
   const void* handle = nullptr;
   Kind kind{};
-  Follower* follower = nullptr;  // of a queue pair or a shared receive queue
+  Follower* follower = nullptr;          // of a queue pair or a shared receive queue
   std::array<const void*, 4> parents{};  // what it keeps from being destroyed; null: none
   std::uint32_t number = 0;              // of a queue pair
+  std::uint32_t depth = 0;               // of a completion queue, as it was asked for
   // Those of a queue pair: as the program asked for it.
   std::uint32_t send_depth = 0;
   std::uint32_t send_sges = ~0U;
@@ -87,6 +89,14 @@ struct Octets {
   std::uint32_t lkey = 0;  // the engine's
   bool by_lkey = true;     // false: the program gave another number, an rkey perhaps
   friend bool operator==(const Octets&, const Octets&) = default;
+};
+
+// Memory of this side that the peer of a queue pair uses: PeerAccess of <weft/types.h>.
+struct Accessed {
+  const void* qp = nullptr;
+  unsigned how = 0;  // one of IBV_ACCESS_REMOTE_...
+  Octets memory;
+  bool begins = false, ends = false;
 };
 
 // A request of a send queue.
@@ -153,6 +163,9 @@ struct Hands {
   void (*raise)(int event, const void* handle) = nullptr;
   // Queues an event of rdma_cm (rdma_cm_event_type) for each id that has a device.
   void (*raise_cm)(int event) = nullptr;
+  // How a queue pair (its state, its peer) or a completion queue (what was not polled) is now, for
+  // a reader. Empty: there is nothing to say.
+  std::string (*look)(const void* handle, Kind kind) = nullptr;
 };
 
 // Acknowledgments that a destroy call waits for.
@@ -226,6 +239,8 @@ class Observer {
   // program waits for an event of its channel, for good perhaps.
   virtual void armed(const void* cq, std::size_t queued) = 0;
   virtual void polls(const void* cq) = 0;
+  // Another thread is in an object that was promised to one.
+  virtual void entered_twice(const void* handle, const char* call) = 0;
   virtual void waits(const void* channel) = 0;
   // Before a receive is posted, and that it was refused.
   virtual void posting_receive(const PostedReceive& receive) = 0;
@@ -234,6 +249,8 @@ class Observer {
   virtual void late_receive(const void* qp, Late what, std::uint64_t waited_ns) = 0;
   // As late_receive().
   virtual void refused(const Refused& what) = 0;
+  // As late_receive(): before the octets are there, or were read.
+  virtual void accessed(const Accessed& what) = 0;
   // Before made(): of a queue pair, and of a shared receive queue. Null: nobody wants to know.
   virtual std::shared_ptr<Follower> follow() = 0;
   virtual std::shared_ptr<Follower> follow_receives() = 0;

@@ -86,6 +86,14 @@ void Sinks::remove(const void* queue, std::uint64_t wr_id) {
   if (sink != at->second.end()) erase(at->second, sink);
 }
 
+std::span<const Octets> Sinks::of(const void* queue, std::uint64_t wr_id) const {
+  const auto at = queues_.find(queue);
+  if (at == queues_.end()) return {};
+  const auto sink = std::ranges::find(at->second, wr_id, &Sink::wr_id);
+  if (sink == at->second.end()) return {};
+  return sink->octets;
+}
+
 void Sinks::take_back(const void* queue, std::uint64_t wr_id, std::span<const Octets> octets) {
   const auto at = queues_.find(queue);
   if (at == queues_.end()) return;

@@ -62,6 +62,8 @@ class Sinks {
   void add(const void* queue, std::uint64_t wr_id, std::vector<Octets> octets);
   // The oldest of that queue with this wr_id, if there is one.
   void remove(const void* queue, std::uint64_t wr_id);
+  // Its octets; none: there is none.
+  [[nodiscard]] std::span<const Octets> of(const void* queue, std::uint64_t wr_id) const;
   // One with just these octets: it was refused.
   void take_back(const void* queue, std::uint64_t wr_id, std::span<const Octets> octets);
   void clear(const void* queue);

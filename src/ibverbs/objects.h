@@ -173,6 +173,7 @@ struct Cq {
   // when it was armed, and nobody has polled since.
   std::atomic<std::uint32_t> asked_depth{0};
   std::atomic<bool> armed_late{false};
+  std::atomic<const void*> inside{nullptr};  // names the thread that polls, if it is to be the only
 };
 
 // One request of the ibv_wr_ builder. Its memory lists are places in the builder's arenas, since

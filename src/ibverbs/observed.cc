@@ -334,7 +334,11 @@ check::Made made_of(Context& context) {
 check::Made made_of(ThreadDomain& domain) { return basic(domain); }
 check::Made made_of(Channel& channel) { return basic(channel); }
 check::Made made_of(Dm& dm) { return basic(dm); }
-check::Made made_of(Cq& cq) { return basic(cq, {cq.pub.channel}); }
+check::Made made_of(Cq& cq) {
+  check::Made made = basic(cq, {cq.pub.channel});
+  made.depth = cq.asked_depth.load(std::memory_order_relaxed);
+  return made;
+}
 check::Made made_of(Srq& srq) {
   check::Made made = basic(srq, {srq.pub.pd});
   made.follower = srq.follower.get();
@@ -395,6 +399,15 @@ void observe_engine(QpOptions& options, Qp& qp) {
                  static_cast<unsigned>(what.need), what.key, what.addr, what.length,
                  !what.to_peer && is_lkey(lkey) ? lkey : 0});
   };
+  if (checked) {
+    options.on_peer_access = [to = observer, handle](const PeerAccess& what) {
+      to->accessed({handle,
+                    static_cast<unsigned>(what.how),
+                    {reinterpret_cast<std::uintptr_t>(what.memory), what.length},
+                    what.begins,
+                    what.ends});
+    };
+  }
   qp.follower = observer->follow();
   if (qp.follower != nullptr)
     options.on_step = [to = qp.follower](const Step& what) { to->step(what); };

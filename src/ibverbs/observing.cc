@@ -9,6 +9,7 @@
 #include "ibverbs/fork_child.h"
 #include "ibverbs/ibv_qp.h"
 #include "ibverbs/observed.h"
+#include "ibverbs/registry.h"
 #include "os/say.h"
 
 namespace weft::ibverbs {
@@ -18,7 +19,36 @@ void raise_cm(int event) {
   if (auto* const raise = raise_in_rdma_cm.load()) raise(event);
 }
 
-constexpr check::Hands kHands{break_qp, disconnect_qp, raise_async, raise_cm};
+const char* name_of(QpState state) {
+  switch (state) {
+    case QpState::kReset: return "RESET";
+    case QpState::kInit: return "INIT";
+    case QpState::kRtr: return "RTR";
+    case QpState::kRts: return "RTS";
+    case QpState::kSqd: return "SQD";
+    case QpState::kSqe: return "SQE";
+    case QpState::kError: break;
+  }
+  return "ERROR";
+}
+
+std::string look_at(const void* handle, check::Kind kind) {
+  if (kind == check::Kind::kCq) {
+    const auto cq = registry::find<Cq>(handle);
+    const std::size_t queued = cq ? cq->engine->queued() : 0;
+    if (queued == 0) return {};
+    return std::to_string(queued) + (queued == 1 ? " completion" : " completions") +
+           " in it that the program has not polled";
+  }
+  const auto qp = registry::find<Qp>(handle);
+  if (!qp) return {};
+  std::string out = name_of(qp->engine->state());
+  if (const auto connection = qp->engine->connection())
+    out += ", peer " + connection->peer_address().text();
+  return out;
+}
+
+constexpr check::Hands kHands{break_qp, disconnect_qp, raise_async, raise_cm, look_at};
 
 void stop_observing() { observer = nullptr; }
 

@@ -12,12 +12,16 @@ import tempfile
 import time
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "programs"))
-from harness import WEFT, check, main  # noqa: E402
+from harness import WEFT, Skip, check, main  # noqa: E402
 
 ZOO = pathlib.Path(__file__).resolve().parent / "zoo"
 LIMIT_S = 60
 # On a busy machine, too, the Send of n60 waits until its receive is posted.
-SETTINGS = {"n60": {"WEFT_RECV_WAIT": "60s"}}
+SETTINGS = {"n60": {"WEFT_RECV_WAIT": "60s"}, "n70": {"WEFT_RECV_WAIT": "60s"}}
+# Rules that are off otherwise.
+OPTIONS = {"n14": ["--also", "N14"], "n52": ["--also", "N52"],
+           "n24": ["--also", "N24"],
+           "w15": ["--also", "N14,W15"], "n70": ["--hang", "60s"]}
 RUNS = int(os.environ.get("WEFT_TEST_RUNS", "3"))
 
 # Name: rule, a part of its text, and the notes with the mark of their lines.
@@ -54,6 +58,12 @@ ANIMALS = {
                  [("posted", "POSTED"), ("queue pair number", "MADE")]),
     "e12_receive": ("E12", "8192 octets at N are given back while they are the memory of a request "
                     "that writes to it, wr_id N", [("queue pair number", "MADE")]),
+    "e13": ("E13", "64 octets at N are touched by an RDMA Write of the peer, while the program has "
+            "them for itself", [("queue pair number", "MADE")]),
+    "n14": ("N14", "64 octets at N are to be written by this request, and some of them by the "
+            "outstanding one with wr_id N", [("queue pair number", "MADE")]),
+    "w15": ("W15", "while one of another connection goes to some of them",
+            [("queue pair number", "WRONG"), ("queue pair number", "MADE")]),
     "e20": ("E20", "6 requests, and 5 were asked for (max_send_wr); none of them was signaled",
             [("queue pair number", "MADE")]),
     "e20_bind": ("E20", "6 requests, and 5 were asked for (max_send_wr); none of them was signaled",
@@ -72,6 +82,10 @@ ANIMALS = {
                  [("this process has a memory region with that key", "MADE")]),
     "e23": ("E23", "the completion queue has overflowed: 4 completions, and room for 3 was asked for",
             [("completion queue, made", "MADE")]),
+    "n24": ("N24", "a completion queue could overflow: it has room for 4, and its queue pairs may "
+            "have 8 completions", [("completion queue, made", "MADE")]),
+    "e62": ("E62", "another thread is in this completion queue, which was promised to one thread",
+            [("completion queue, made", "MADE")]),
     "e30": ("E30", "reads what is undefined for a completion with Work Request Flushed Error",
             [("completion queue, made", "MADE")]),
     "w40": ("W40", "waits for an event, and 1 completion came before the queue was armed",
@@ -82,6 +96,13 @@ ANIMALS = {
             [("queue pair number", "MADE")]),
     "e60": ("E60", "no receive was posted for a message to this queue pair: it waited",
             [("queue pair number", "WRONG")]),
+    "n70": ("N70", "nothing has completed for 300 ms on 1 queue pair with work outstanding",
+            [("queue pair number", "MADE")]),
+    "w50": ("W50", "the queue pair is destroyed, and 1 signaled request of it gets no completion",
+            [("the oldest is an RDMA Write", "POSTED"), ("queue pair number", "MADE")]),
+    "w50_reset": ("W50", "the queue pair is moved to RESET, and 1 receive of it gets no completion",
+                  [("queue pair number", "MADE")]),
+    "n52": ("N52", "this memory region was never destroyed", []),
     "w51": ("W51", "this protection domain was not destroyed, nor later; 1 other object",
             [("protection domain, made", "MADE"), ("it was needed by a memory region, made", "CHILD")]),
 }
@@ -89,7 +110,9 @@ ANIMALS = {
 
 def run(program, *options):
     path = os.path.join(os.environ["WEFT_TEST_BIN_DIR"], program)
-    environment = {**os.environ, **SETTINGS.get(program.split("_")[1], {})}
+    name = program.split("_")[1]
+    environment = {**os.environ, **SETTINGS.get(name, {})}
+    options = (*OPTIONS.get(name, []), *options)
     return subprocess.run([WEFT, "run", "--check", *options, "--", path], capture_output=True,
                           text=True, timeout=LIMIT_S, check=False, env=environment)
 
@@ -115,7 +138,7 @@ def judge(name, report):
     check(line_of(name, "WRONG") in whole, f"not {line_of(name, 'WRONG')}:\n{report}")
     for note, mark in notes:
         lines = [line for line in mine[0] if line.strip().startswith(note)]
-        check(lines and line_of(name, mark) in lines[0],
+        check(any(line_of(name, mark) in line for line in lines),
               f"'{note}' with {line_of(name, mark)} is missing:\n{report}")
 
 
@@ -141,6 +164,34 @@ def animal(name):
         if name == "e41":
             killed()
     return test
+
+
+def hang(_network):
+    """What is outstanding at both ends, while the program goes on."""
+    path = os.path.join(os.environ["WEFT_TEST_BIN_DIR"], "zoo_n70_wrong")
+    with tempfile.TemporaryDirectory() as folder:
+        with subprocess.Popen([WEFT, "run", "--check", "--hang", "300ms", "--report", folder, "--",
+                               path], env={**os.environ, **SETTINGS["n70"]}) as program:
+            while program.poll() is None and not any(
+                    file.stat().st_size for file in pathlib.Path(folder).iterdir()):
+                time.sleep(0.01)
+            check(program.poll() is None, "the program has ended")
+            program.kill()
+        report = subprocess.run([WEFT, "check", "report", folder], capture_output=True, text=True,
+                                timeout=LIMIT_S, check=False).stdout
+        judge("n70", "weft check: " + report)
+        for part in ("RTS, peer 127.0.0.1:", "0 requests and 1 receive outstanding; 3 completions "
+                     "polled, the last with wr_id 0x0, success", "0 requests and 0 receives "
+                     "outstanding; a message of the peer waits for a receive; 2 completions"):
+            check(part in report, f"'{part}' is missing:\n{report}")
+        shown = subprocess.run([WEFT, "check", "report", folder, "--json"], capture_output=True,
+                               text=True, timeout=LIMIT_S, check=False)
+        found = json.loads(shown.stdout)
+        check([one["rule"] for one in found] == ["N70"], shown.stdout)
+        check(len(found[0]["notes"]) == 2, shown.stdout)
+        check(shown.returncode == 0, "a note is no mistake")
+    mended = run("zoo_n70_mended")
+    check((mended.returncode, mended.stdout, mended.stderr) == (0, "", ""), f"{mended}")
 
 
 def killed():
@@ -181,6 +232,35 @@ def options():
         check(ended.returncode == 0 and ended.stderr == "", f"{ended}")
 
 
+def usage(_network):
+    """Options that are mistaken."""
+    for words, part in ((("--check", "--hang", "soon"), "--hang: 'soon'"),
+                        (("--check", "--hang", "0"), "--hang: '0' is not between"),
+                        (("--check", "--also", "N14,E10"), "--also: 'E10' is not a rule that is"),
+                        (("--hang", "3s"), "go with --check"), (("--also", "N14"), "go with --che")):
+        ended = subprocess.run([WEFT, "run", *words, "--", "true"], capture_output=True, text=True,
+                               timeout=LIMIT_S, check=False)
+        check(ended.returncode == 2 and part in ended.stderr, f"{words}: {ended}")
+
+
+def asan(_network):
+    """Beside AddressSanitizer, both report what they find."""
+    path = os.path.join(os.environ["WEFT_TEST_BIN_DIR"], "zoo_asan_mended")
+    if b"__asan_init" not in pathlib.Path(path).read_bytes():
+        raise Skip("the compiler has no AddressSanitizer")
+    wrong = run("zoo_asan_wrong")
+    check(wrong.returncode == 0 and [one[0][:3] for one in split(wrong.stderr)] == ["N01", "W51"],
+          f"{wrong}")
+    check(line_of("asan", "WRONG") in wrong.stderr, wrong.stderr)
+    mended = run("zoo_asan_mended")
+    check((mended.returncode, mended.stdout, mended.stderr) == (0, "", ""), f"{mended}")
+    for preload in ("", "libc.so.6"):
+        ended = subprocess.run([WEFT, "run", "--check", "--", path, "64"], text=True,
+                               capture_output=True, timeout=LIMIT_S, check=False,
+                               env={**os.environ, "LD_PRELOAD": preload})
+        check("heap-buffer-overflow" in ended.stderr, f"{ended}")
+
+
 def texts(_network):
     """docs/check.md says what `weft check explain` says."""
     page = " ".join((ZOO.parents[2] / "docs" / "check.md").read_text().split())
@@ -197,4 +277,5 @@ def texts(_network):
 
 
 if __name__ == "__main__":
-    main({"texts": texts, **{name: animal(name) for name in ANIMALS}})
+    main({"texts": texts, **{name: animal(name) for name in ANIMALS}, "n70": hang, "asan": asan,
+          "usage": usage})

@@ -216,13 +216,13 @@ TEST(CheckRules, AQueuePairThatWasResetHasItsSlotsBack) {
   p.make_qp(&objects[0], 2);
   p.post(&objects[0], 1, true);
   p.post(&objects[0], 2, true);
-  p.rules.emptied(&objects[0]);
+  p.rules.emptied(&objects[0], p.here("ibv_modify_qp"));
   p.post(&objects[0], 3, true);
   p.post(&objects[0], 4, true);
-  EXPECT_EQ(p.ids(), "");
+  EXPECT_EQ(p.ids(), "W50 ");
   p.post(&objects[0], 5, true);
   p.rules.destroyed(&objects[0], p.here("ibv_destroy_qp"));
-  EXPECT_EQ(p.ids(), "E20 ");
+  EXPECT_EQ(p.ids(), "W50 E20 W50 ");
 }
 
 TEST(CheckRules, AProgramThatNeverFreesASlotIsToldOnce) {

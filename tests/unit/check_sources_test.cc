@@ -286,7 +286,7 @@ TEST(CheckSources, NothingIsWatchedOnceAllIsPolled) {
 
 TEST(CheckSources, HoweverARequestGoesItsMemoryIsFree) {
   const auto ends = std::to_array<void (*)(Program&)>(
-      {[](Program& p) { p.complete(1, false); }, [](Program& p) { p.rules.emptied(&qp); },
+      {[](Program& p) { p.complete(1, false); }, [](Program& p) { p.rules.emptied(&qp, {}); },
        [](Program& p) { p.rules.not_posted(&qp, p.posted_last); },
        [](Program& p) { p.rules.destroyed(&qp, p.here("ibv_destroy_qp")); },
        [](Program& p) { p.receive(50); }});

@@ -63,10 +63,10 @@ std::string plain(const char* name) {
   return clear != nullptr ? clear.get() : name;
 }
 
-// Inline functions of rdma-core's headers, such as ibv_post_send.
-bool is_of_rdma_core(std::string_view file) {
+// Inline functions of headers: ibv_post_send, weft_own.
+bool is_of_header(std::string_view file) {
   return file.ends_with("infiniband/verbs.h") || file.ends_with("rdma/rdma_verbs.h") ||
-         file.ends_with("rdma/rdma_cma.h");
+         file.ends_with("rdma/rdma_cma.h") || file.ends_with("weft/check.h");
 }
 
 // Where debug information of a module may be. `link` names the file; with a checksum the module's
@@ -209,11 +209,10 @@ Caller look_back() {
   Caller out;
   const void* outermost = nullptr;  // of Weft's libraries, before the program's first
   for (void* const address : std::span(trace).first(depth)) {
-    if (!own.has(address)) {
-      out.trace.push_back(address);
-    } else if (out.trace.empty()) {
-      outermost = address;
-    }
+    const bool is_own = own.has(address);
+    if (is_own && out.trace.empty()) outermost = address;
+    // A sanitizer stands between this and backtrace().
+    if (!is_own && outermost != nullptr) out.trace.push_back(address);
   }
   if (outermost != nullptr) out.call = own.function_at(outermost);
   return out;
@@ -225,7 +224,7 @@ std::vector<Frame> program_frames(const std::vector<void*>& trace, std::size_t m
   for (void* const address : trace) {
     // A return address may be that of the next line.
     for (Frame& frame : symbols->at(reinterpret_cast<std::uintptr_t>(address) - 1)) {
-      if (is_of_rdma_core(frame.file)) continue;
+      if (is_of_header(frame.file)) continue;
       if (is_start(frame.function) && !out.empty()) return out;
       frame.file = last_part(frame.file);
       const bool is_main = frame.function == "main";

@@ -1,479 +1,149 @@
-// libweft-check.so: what libibverbs.so.1 loads under `weft run --check`. It feeds the rules with
-// what the drop-in libraries observe, adds where in the program it was, and prints what they find.
-//
-//   WEFT_CHECK=on            loads it (src/ibverbs/observed.cc)
-//   WEFT_CHECK_REPORT=DIR    findings go to a file in DIR, not to stderr
-//   WEFT_CHECK_EXIT=N        the exit status in place of 0 when there were findings of rules E or W
-//   WEFT_CHECK_SUPPRESS=FILE a line each: rule, and a pattern for a function of the program
-//   WEFT_FAULTS_NTH=N        of `weft faults sweep`: the N-th call fails (fault_record.h)
-//   WEFT_FAULTS_FILE=TEXT    of `weft run --faults` (fault_play.h)
-//   WEFT_TIMELINE=DIR        of `weft run --timeline` (time_log.h); the same
+#include "check/module/module.h"
+
 #include <dlfcn.h>
 #include <signal.h>
-#include <unistd.h>
 
-#include <atomic>
-#include <cerrno>
-#include <chrono>
-#include <cstdlib>
-#include <cstring>
-#include <exception>
-#include <map>
 #include <mutex>
-#include <set>
+#include <sstream>
 #include <thread>
-#include <utility>
 
-#include "check/check_rules.h"
-#include "check/module/fault_play.h"
-#include "check/module/fault_record.h"
-#include "check/module/frames.h"
-#include "check/module/output.h"
+#include "check/module/hang_watch.h"
 #include "check/module/sum.h"
-#include "check/module/suppressions.h"
-#include "check/module/time_log.h"
-#include "check/module/time_queue.h"
-#include "check/preload/memory_watch.h"
 #include "faults/fallible_calls.h"
-#include "os/cancel.h"
-#include "os/lock.h"
+#include "os/clock.h"
 
 namespace weft::check {
+
+Module::Module(const Hands& hands)
+    : hands_(hands),
+      reports_(variable("WEFT_CHECK_SUPPRESS"), variable("WEFT_CHECK_REPORT")),
+      exit_status_(std::atoi(variable("WEFT_CHECK_EXIT").c_str())),
+      has_rules_(variable("WEFT_CHECK") == "on"),
+      faults_(FaultRecord::open(variable("WEFT_CHECK_REPORT"))),
+      play_(FaultPlay::open()),
+      times_(TimeLog::open()),
+      rules_([this](const Finding& finding) { report(finding); },
+             [this](Finding& finding) { place(finding); }, sum_of) {
+  static_cast<void>(look_back());  // the first time may load a library
+  if (play_ != nullptr) play_->start([this](const FaultPlay::Action& action) { act(action); });
+  std::istringstream also(variable("WEFT_CHECK_ALSO"));
+  for (std::string rule; std::getline(also, rule, ',');) static_cast<void>(rules_.turn_on(rule));
+  wants_accesses_.store(rules_.wants_accesses());
+  if (hang_limit_.count() > 0 && has_rules_)
+    look_now_and_then(hang_limit_, [this] { look_for_hangs(); });
+}
+
+void Module::gone(const void* address, std::size_t length) {
+  if (getpid() != process_) return;
+  const Octets memory{reinterpret_cast<std::uintptr_t>(address), length};
+  observe([&] {
+    if (!rules_.may_use(memory) || !lock_soon()) return;
+    {
+      const os::MutexLock lock(mutex_, std::adopt_lock);
+      if (rules_.is_free(memory)) return;
+    }
+    Caller caller = look_back();
+    const std::string call = name_of(caller);
+    if (!lock_soon()) return;
+    const os::MutexLock lock(mutex_, std::adopt_lock);
+    if (rules_.is_free(memory)) return;  // completed meanwhile
+    lazy_ = false;
+    rules_.gone(memory, Here{call, reports_.remember(std::move(caller.trace))});
+  });
+}
+
+void Module::owned(const Octets& memory, bool is_own) {
+  if (getpid() != process_) return;
+  with_place([&](Here here) {
+    is_own ? rules_.owns(memory, here) : rules_.releases(memory);
+    wants_accesses_.store(rules_.wants_accesses(), std::memory_order_relaxed);
+  });
+}
+
+int Module::end(int status) {
+  if (getpid() != process_) return status;  // a child: the mutex may be held
+  observe([&] {
+    if (!lock_soon()) return;
+    const os::MutexLock lock(mutex_, std::adopt_lock);
+    lazy_ = false;
+    is_over_ = true;
+    rules_.ended();
+    if (faults_ != nullptr) faults_->ended(status, reports_.placed(rules_.left()));
+    if (play_ != nullptr) play_->ended();
+  });
+  return status == 0 && exit_status_ != 0 && reports_.is_serious() ? exit_status_ : status;
+}
+
+int Module::count_call(const char* call) {
+  int error = 0;
+  observe([&] {
+    Caller caller;
+    if (faults_->by_place()) caller = look_back();
+    const os::MutexLock lock(mutex_);
+    if (!faults_->next(reports_.remember(std::move(caller.trace)))) return;
+    const int wanted = faults::error_of(call);
+    if (faults_->failing(call, wanted, program_frames(look_back().trace, kShownFrames)))
+      error = wanted;
+  });
+  return error;
+}
+
+void Module::obey(const FaultPlay::Order& order) const {
+  switch (order.what) {
+    case FaultPlay::Order::What::kBreak: return hands_.break_qp(order.handle);
+    case FaultPlay::Order::What::kDisconnect: return hands_.disconnect(order.handle);
+    case FaultPlay::Order::What::kRaise: return hands_.raise(order.number, order.handle);
+    case FaultPlay::Order::What::kRaiseCm: return hands_.raise_cm(order.number);
+    case FaultPlay::Order::What::kKill: kill(getpid(), order.number);
+  }
+}
+
+void Module::look_for_hangs() {
+  if (getpid() != process_) return;
+  observe([&] {
+    const auto limit = static_cast<std::uint64_t>(
+        std::chrono::duration_cast<std::chrono::nanoseconds>(hang_limit_).count());
+    std::vector<Rules::Watched> hung;
+    if (!lock_soon()) return;
+    {
+      const os::MutexLock lock(mutex_, std::adopt_lock);
+      if (is_over_) return;
+      hung = rules_.hung(static_cast<std::uint64_t>(os::monotonic_ns()), limit);
+    }
+    Rules::Looks looks;
+    for (const Rules::Watched& one : hung) looks[one.handle] = hands_.look(one.handle, one.kind);
+    if (hung.empty() || !lock_soon()) return;
+    const os::MutexLock lock(mutex_, std::adopt_lock);
+    lazy_ = false;
+    rules_.hangs(limit, looks);
+  });
+}
+
+bool Module::lock_soon() {
+  constexpr int kLooks = 100;
+  for (int look = 0; look < kLooks; ++look) {
+    if (mutex_.try_lock()) return true;
+    std::this_thread::sleep_for(std::chrono::milliseconds(10));
+  }
+  return false;
+}
+
+void Module::place(Finding& finding) WEFT_NOT_ANALYZED {
+  if (!lazy_ || finding.at != 0) return;
+  Caller caller = look_back();
+  finding.call = name_of(caller);
+  finding.at = reports_.remember(std::move(caller.trace));
+}
+
+void Module::report(const Finding& found) WEFT_NOT_ANALYZED {
+  Finding finding = found;
+  place(finding);
+  reports_.add(finding);
+}
+
 namespace {
 
-constexpr std::size_t kShown = 6;         // frames of a finding
-constexpr std::size_t kShownOfNotes = 3;  // frames of an object
-
-thread_local const char* calling = nullptr;
-thread_local const void* explained = nullptr;  // where the call is whose handle E02 was about
-thread_local int calls_open = 0;               // of those that may fail, one in another
-thread_local const char* outermost = nullptr;  // the first of them
-thread_local std::uint64_t posted = 0;         // the number of the last request
-thread_local const void* may_lose = nullptr;   // the queue pair of the last one that could be lost
-thread_local bool loses_it = false;            // it is
-thread_local bool inside = false;              // finding the places may fail calls of its own
-
-std::string variable(const char* name) {
-  const char* value = std::getenv(name);
-  return value != nullptr ? value : "";
-}
-
-// The observer runs in the midst of the program's calls: its thread is not cancelled meanwhile, and
-// where it is in here already, by a call of its own or in the handler of a signal, nothing is
-// observed. Without memory a finding is lost.
-template <class Work>
-void observe(Work work) {
-  if (inside) return;
-  const os::NoCancel guard;
-  const int before = errno;
-  inside = true;
-  try {
-    work();
-  } catch (const std::exception&) {  // it is lost
-  }
-  inside = false;
-  errno = before;
-}
-
-class Module final : public Observer {
- public:
-  explicit Module(const Hands& hands)
-      : hands_(hands),
-        suppressed_(read_suppressions(variable("WEFT_CHECK_SUPPRESS"))),
-        output_(variable("WEFT_CHECK_REPORT")),
-        exit_status_(std::atoi(variable("WEFT_CHECK_EXIT").c_str())),
-        has_rules_(variable("WEFT_CHECK") == "on"),
-        faults_(FaultRecord::open(variable("WEFT_CHECK_REPORT"))),
-        play_(FaultPlay::open()),
-        times_(TimeLog::open()),
-        rules_([this](const Finding& finding) { report(finding); },
-               [this](Finding& finding) { place(finding); }, sum_of) {
-    static_cast<void>(look_back());  // the first time may load a library
-    if (play_ != nullptr) play_->start([this](const FaultPlay::Action& action) { act(action); });
-  }
-
-  void in_call(const char* name) override { calling = name; }
-  Failing may_fail(const char* call, bool has_second) override {
-    if (calls_open++ > 0) return {};
-    outermost = call;
-    with_times([&] { times_->call_begins(call); });
-    const int error = faults_ != nullptr ? count_call(call) : 0;
-    return error != 0 ? Failing{error} : play_call(call, has_second);
-  }
-  void is_over() override {
-    if (--calls_open != 0) return;
-    with_times([&] { times_->call_ends(outermost); });
-    outermost = nullptr;
-  }
-  void made(const Made& object) override {
-    static const int at_exit = std::atexit(look_no_more);
-    static_cast<void>(at_exit);
-    with_place([&](Here here) { rules_.made(object, here); });
-    with_play([&] { play_->made(object); });
-    with_times([&] { times_->made(object); });
-  }
-  void destroyed(const void* handle) override {
-    with_place([&](Here here) { rules_.destroyed(handle, here); });
-    with_play([&] { play_->destroyed(handle); });
-    with_times([&] { times_->destroyed(handle); });
-  }
-  void keyed(const Keyed& key) override {
-    with_place([&](Here here) { rules_.keyed(key, here); });
-  }
-  void invalidated(std::uint32_t key, bool by_peer) override {
-    with_place([&](Here here) { rules_.invalidated(key, by_peer, here); });
-  }
-  void refused(const Refused& what) override {
-    // One that is lost on purpose names no memory.
-    place_is_known([&] {
-      if (play_ == nullptr || what.to_peer || !play_->has_lost(what.qp)) rules_.refused(what);
-    });
-  }
-  void not_live(const void* handle) override {
-    with_place([&](Here here) {
-      explained = rules_.not_live(handle, here) ? calling_address(here) : nullptr;
-    });
-  }
-  void failed(int error) override {
-    // Not a failure: not yet, or an empty place of a table of GIDs (ENODATA).
-    if (error == EAGAIN || error == EINTR || error == EINPROGRESS || error == ENODATA) return;
-    with_place([&](Here here) {
-      // The error of a call that E02 has explained.
-      const void* const told = std::exchange(explained, nullptr);
-      if (told != nullptr && told == calling_address(here)) return;
-      const char* name = strerrorname_np(error);
-      rules_.failed(error, name != nullptr ? name : "?", here);
-    });
-  }
-  void busy(const void* handle) override {
-    with_place([&](Here here) { rules_.busy(handle, here); });
-  }
-  void owes(const void* handle, Owed what, std::uint32_t count) override {
-    with_place([&](Here here) { rules_.owes(handle, what, count, here); });
-  }
-  void posting(const Posted& request) override {
-    may_lose = nullptr;
-    if (request.follower != nullptr) with_times([&] { request.follower->posting(request); });
-    // Its memory is looked at later, when the program is elsewhere.
-    if (!request.sources.empty())
-      return with_place([&](Here here) { posted = rules_.posting(request, here); });
-    without_place([&] { posted = rules_.posting(request, {"", 0}); });
-  }
-  void not_posted(const void* qp) override {
-    without_place([&] { rules_.not_posted(qp, posted); });
-    if (std::exchange(may_lose, nullptr) == qp) with_play([&] { play_->not_posted(qp, loses_it); });
-    with_times([] { TimeQueue::last_not_posted(); });
-  }
-  void emptied(const void* qp) override {
-    place_is_known([&] { rules_.emptied(qp); });
-    with_play([&] { play_->emptied(qp); });
-    with_times([&] { times_->emptied(qp); });
-  }
-  std::shared_ptr<Follower> follow() override {
-    std::shared_ptr<Follower> out;
-    with_times([&] { out = times_->follow(); });
-    return out;
-  }
-  std::shared_ptr<Follower> follow_receives() override {
-    std::shared_ptr<Follower> out;
-    with_times([&] { out = times_->follow_receives(); });
-    return out;
-  }
-  void reads_undefined(const void* cq, const char* call, const char* status,
-                       bool success) override {
-    with_place([&](Here here) { rules_.reads_undefined(cq, {call, here.at}, status, success); });
-  }
-  void overflows(const void* cq, std::size_t queued, std::uint32_t asked) override {
-    with_place([&](Here here) { rules_.overflows(cq, queued, asked, here); });
-  }
-  void armed(const void* cq, std::size_t queued) override {
-    with_place([&](Here here) { rules_.armed(cq, queued, here); });
-  }
-  void polls(const void* cq) override {
-    without_place([&] { rules_.polls(cq); });
-  }
-  void waits(const void* channel) override {
-    with_place([&](Here here) { rules_.waits(channel, here); });
-  }
-  void posting_receive(const PostedReceive& receive) override {
-    if (receive.follower != nullptr) with_times([&] { receive.follower->posting_receive(); });
-    if (waiting_.load(std::memory_order_relaxed))
-      return with_place([&](Here here) { rules_.posting_receive(receive, here); });
-    without_place([&] { rules_.posting_receive(receive, {"", 0}); });
-  }
-  void not_posted_receive(const PostedReceive& receive) override {
-    without_place([&] { rules_.not_posted_receive(receive); });
-    if (receive.follower != nullptr) with_times([&] { receive.follower->not_posted_receive(); });
-  }
-  void late_receive(const void* qp, Late what, std::uint64_t waited_ns) override {
-    with_times([&] { times_->late_receive(qp, what); });
-    place_is_known([&] {
-      rules_.late_receive(qp, what, waited_ns);
-      waiting_.store(rules_.awaits_receive(), std::memory_order_relaxed);
-    });
-  }
-  bool loses(const void* qp, std::uint64_t wr_id) override {
-    loses_it = false;
-    with_play([&] {
-      loses_it = play_->loses(qp, wr_id);
-      may_lose = qp;
-    });
-    return loses_it;
-  }
-  int inject(std::uint32_t qp_number, std::uint64_t wr_id, bool receive, int status) override {
-    int out = 0;
-    with_play([&] { out = play_->completes(qp_number, wr_id, receive, status); });
-    return out;
-  }
-  InjectedCm inject_cm(int event) override {
-    InjectedCm out;
-    with_play([&] { out = play_->fetches(event); });
-    return out;
-  }
-  // Its rules are told of by a thread that holds nothing.
-  LinkTrouble link(const void* qp) override {
-    LinkTrouble out;
-    with_play([&] { out = play_->link(qp); });
-    out.on_rule = [this, qp](const LinkRule& rule, std::uint64_t octet, bool possible) {
-      with_play([&] { play_->link_struck(qp, rule, octet, possible); });
-    };
-    return out;
-  }
-  void completed(const Completed& completion) override {
-    with_times([&] { times_->completed(completion); });
-    without_place([&] { rules_.completed(completion, {"", 0}); });
-  }
-
-  // The program gives memory back: perhaps in the midst of a call of its own with a lock, so the
-  // rules are not waited for.
-  void gone(const void* address, std::size_t length) {
-    if (getpid() != process_) return;
-    const Octets memory{reinterpret_cast<std::uintptr_t>(address), length};
-    observe([&] {
-      if (!rules_.may_use(memory) || !lock_soon()) return;
-      {
-        const os::MutexLock lock(mutex_, std::adopt_lock);
-        if (rules_.is_free(memory)) return;
-      }
-      Caller caller = look_back();
-      const std::string call = name_of(caller);
-      if (!lock_soon()) return;
-      const os::MutexLock lock(mutex_, std::adopt_lock);
-      if (rules_.is_free(memory)) return;  // completed meanwhile
-      lazy_ = false;
-      rules_.gone(memory, Here{call, remember(std::move(caller.trace))});
-    });
-  }
-  // Once main is over, destructors give the program's memory back while its queue pairs are there.
-  static void look_no_more();
-  void unwatch_memory() {
-    if (memory_ != nullptr) __atomic_store_n(&memory_->gone, nullptr, __ATOMIC_RELEASE);
-  }
-  void watch_memory(weft_memory_watch& watch, void (*tell)(const void*, std::size_t)) {
-    memory_ = &watch;
-    __atomic_store_n(&watch.gone, tell, __ATOMIC_RELEASE);
-  }
-
-  // At exit; returns the status to leave with.
-  int end(int status) {
-    if (getpid() != process_) return status;  // a child: the mutex may be held
-    observe([&] {
-      if (!lock_soon()) return;
-      const os::MutexLock lock(mutex_, std::adopt_lock);
-      lazy_ = false;
-      rules_.ended();
-      if (faults_ != nullptr) faults_->ended(status, left());
-      if (play_ != nullptr) play_->ended();
-    });
-    return status == 0 && exit_status_ != 0 && serious_ ? exit_status_ : status;
-  }
-
- private:
-  // Each of these three tells the rules something; where there are none, nothing is done.
-  template <class Tell>
-  void with_place(Tell tell) {
-    if (!has_rules_) return;
-    observe([&] {
-      Caller caller = look_back();
-      const std::string call = name_of(caller);
-      const os::MutexLock lock(mutex_);
-      lazy_ = false;
-      tell(Here{call, remember(std::move(caller.trace))});
-      tell_watched();
-    });
-  }
-  // On the data path the place is found only for what is reported.
-  template <class Tell>
-  void without_place(Tell tell) {
-    if (!has_rules_) return;
-    observe([&] {
-      const os::MutexLock lock(mutex_);
-      lazy_ = true;
-      tell();
-      tell_watched();
-    });
-  }
-  // To who looks at what the program gives back.
-  void tell_watched() WEFT_REQUIRES(mutex_) {
-    if (memory_ == nullptr) return;
-    const auto [low, high] = rules_.watched();
-    __atomic_store_n(&memory_->low, low, __ATOMIC_RELAXED);
-    __atomic_store_n(&memory_->high, high, __ATOMIC_RELAXED);
-  }
-
-  // The errno that this one fails with, or 0.
-  int count_call(const char* call) {
-    int error = 0;
-    observe([&] {
-      Caller caller;
-      if (faults_->by_place()) caller = look_back();
-      const os::MutexLock lock(mutex_);
-      if (!faults_->next(remember(std::move(caller.trace)))) return;
-      const int wanted = faults::error_of(call);
-      if (faults_->failing(call, wanted, program_frames(look_back().trace, kShown))) error = wanted;
-    });
-    return error;
-  }
-
-  // The same by the rules of a file.
-  Failing play_call(const char* call, bool has_second) {
-    Failing out;
-    with_play([&] {
-      out = play_->call(call, has_second, [] { return program_frames(look_back().trace, kShown); });
-    });
-    return out;
-  }
-
-  // The work decides with the mutex; what it orders is done without it.
-  template <class Work>
-  void with_play(Work work) {
-    if (play_ == nullptr) return;
-    observe([&] {
-      std::vector<FaultPlay::Order> orders;
-      {
-        const os::MutexLock lock(mutex_);
-        work();
-        orders = play_->take_orders();
-      }
-      for (const FaultPlay::Order& order : orders) obey(order);
-    });
-  }
-  // No lock of this class: those of the times are held for as short as can be.
-  template <class Work>
-  void with_times(Work work) {
-    if (times_ != nullptr) observe(work);
-  }
-  void obey(const FaultPlay::Order& order) const {
-    switch (order.what) {
-      case FaultPlay::Order::What::kBreak: return hands_.break_qp(order.handle);
-      case FaultPlay::Order::What::kDisconnect: return hands_.disconnect(order.handle);
-      case FaultPlay::Order::What::kRaise: return hands_.raise(order.number, order.handle);
-      case FaultPlay::Order::What::kRaiseCm: return hands_.raise_cm(order.number);
-      case FaultPlay::Order::What::kKill: kill(getpid(), order.number);
-    }
-  }
-
-  // In the thread for what comes at a time.
-  void act(const FaultPlay::Action& action) {
-    with_play([&] { play_->act(action); });
-  }
-
-  // The findings name an earlier place.
-  template <class Tell>
-  void place_is_known(Tell tell) {
-    if (!has_rules_) return;
-    observe([&] {
-      const os::MutexLock lock(mutex_);
-      lazy_ = false;
-      tell();
-    });
-  }
-
-  // False: a thread that writes a finding waits for its reader, perhaps for ever.
-  bool lock_soon() WEFT_TRY_ACQUIRE(true, mutex_) {
-    constexpr int kLooks = 100;
-    for (int look = 0; look < kLooks; ++look) {
-      if (mutex_.try_lock()) return true;
-      std::this_thread::sleep_for(std::chrono::milliseconds(10));
-    }
-    return false;
-  }
-
-  static std::string name_of(const Caller& caller) {
-    if (calling != nullptr) return calling;
-    if (!caller.call.empty()) return caller.call;
-    return outermost != nullptr ? outermost : "a verbs call";  // by a table, without a symbol
-  }
-
-  // Where the program has called Weft. Null: unknown.
-  [[nodiscard]] const void* calling_address(Here here) const {
-    const std::vector<void*>& trace = *traces_[here.at - 1];
-    return trace.empty() ? nullptr : trace.front();
-  }
-
-  Origin remember(std::vector<void*> trace) WEFT_REQUIRES(mutex_) {
-    const auto [at, fresh] =
-        numbers_.emplace(std::move(trace), static_cast<Origin>(traces_.size() + 1));
-    if (fresh) traces_.push_back(&at->first);
-    return at->second;
-  }
-
-  std::vector<Frame> frames_of(Origin origin, std::size_t most) {
-    if (origin == 0 || origin > traces_.size()) return {};
-    return program_frames(*traces_[origin - 1], most);
-  }
-
-  std::vector<PlacedNote> left() {
-    std::vector<PlacedNote> out;
-    for (const Note& note : rules_.left())
-      out.push_back({note.text, frames_of(note.at, kShownOfNotes)});
-    return out;
-  }
-
-  // The mutex is held: the rules are only called with it.
-  void place(Finding& finding) WEFT_NOT_ANALYZED {
-    if (!lazy_ || finding.at != 0) return;
-    Caller caller = look_back();
-    finding.call = name_of(caller);
-    finding.at = remember(std::move(caller.trace));
-  }
-  void report(const Finding& found) WEFT_NOT_ANALYZED {
-    Placed placed{found, {}, {}};
-    place(placed.finding);
-    // One line of a program is reported once for each rule, however often it runs.
-    if (!reported_.emplace(placed.finding.rule, placed.finding.at, placed.finding.call).second)
-      return;
-    placed.frames = frames_of(placed.finding.at, kShown);
-    for (const Note& note : found.notes)
-      placed.notes.push_back({note.text, frames_of(note.at, kShownOfNotes)});
-    if (is_suppressed(suppressed_, placed)) return;
-    if (found.rule.front() != 'N') serious_ = true;
-    output_.write(placed);
-  }
-
-  const Hands hands_;
-  const std::vector<Suppression> suppressed_;
-  os::Mutex mutex_;
-  Output output_;
-  const int exit_status_;
-  const pid_t process_ = getpid();
-  const bool has_rules_;                       // else there are only faults
-  const std::unique_ptr<FaultRecord> faults_;  // null: no sweep
-  const std::unique_ptr<FaultPlay> play_;      // null: no file of faults for this process
-  const std::unique_ptr<TimeLog> times_;       // null: no timeline
-  std::atomic<bool> waiting_{false};           // posted receives are of interest
-  weft_memory_watch* memory_ = nullptr;        // null: nobody looks
-  bool lazy_ = false;
-  std::atomic<bool> serious_{false};
-  std::map<std::vector<void*>, Origin> numbers_ WEFT_GUARDED_BY(mutex_);
-  std::vector<const std::vector<void*>*> traces_;
-  std::set<std::tuple<std::string_view, Origin, std::string>> reported_ WEFT_GUARDED_BY(mutex_);
-  Rules rules_;
-};
-
 Module* module = nullptr;  // never destroyed: programs destroy objects in their last destructors
-
-void Module::look_no_more() { module->unwatch_memory(); }
 
 void at_exit(int status, void*) {
   const int wanted = module->end(status);
@@ -484,7 +154,14 @@ void at_exit(int status, void*) {
 
 void memory_gone(const void* address, std::size_t length) { module->gone(address, length); }
 
+void memory_owned(const void* address, std::size_t length, int is_own) {
+  module->owned({reinterpret_cast<std::uintptr_t>(address), length}, is_own != 0);
+}
+
 }  // namespace
+
+void Module::look_no_more() { module->unwatch_memory(); }
+
 }  // namespace weft::check
 
 extern "C" __attribute__((visibility("default"))) weft::check::Observer* weft_check_open(
@@ -494,7 +171,8 @@ extern "C" __attribute__((visibility("default"))) weft::check::Observer* weft_ch
     weft::check::module = new weft::check::Module(*hands);
     on_exit(weft::check::at_exit, nullptr);
     auto* const watch = static_cast<weft_memory_watch*>(dlsym(RTLD_DEFAULT, "weft_memory_watch"));
-    if (watch != nullptr) weft::check::module->watch_memory(*watch, weft::check::memory_gone);
+    if (watch == nullptr) return;
+    weft::check::module->watch_memory(*watch, weft::check::memory_gone, weft::check::memory_owned);
   });
   return weft::check::module;
 }

@@ -1,5 +1,6 @@
 /* For LD_PRELOAD, set by `weft run --check`: tells the rules of memory that the program gives back
- * while requests may use it (E12). What is outside of what they use costs two loads.
+ * while requests may use it (E12). What is outside of what they use costs two loads. And of memory
+ * that the program says is its own (E13).
  *
  * In C and without libraries of its own: it is loaded into every program that `weft run --check`
  * starts, and into their children. */
@@ -27,6 +28,21 @@ static void tell(const void* address, size_t length) {
   if (from + length <= __atomic_load_n(&weft_memory_watch.low, __ATOMIC_RELAXED)) return;
   void (*gone)(const void*, size_t) = __atomic_load_n(&weft_memory_watch.gone, __ATOMIC_ACQUIRE);
   if (gone) gone(address, length);
+}
+
+/* Of <weft/check.h>. */
+static void tell_owned(const void* address, size_t length, int is_own) {
+  void (*owned)(const void*, size_t, int) =
+      __atomic_load_n(&weft_memory_watch.owned, __ATOMIC_ACQUIRE);
+  if (owned) owned(address, length, is_own);
+}
+
+WEFT_EXPORT void weft_check_own(const void* address, size_t length) {
+  tell_owned(address, length, 1);
+}
+
+WEFT_EXPORT void weft_check_release(const void* address, size_t length) {
+  tell_owned(address, length, 0);
 }
 
 /* Where a function of the libraries behind this one is; null: nowhere. */

@@ -11,4 +11,6 @@ struct weft_memory_watch {
   uintptr_t high; /* to there; low >= high: none do */
   /* Memory is about to be given back to the C library or the system. Any thread. */
   void (*gone)(const void* address, size_t length);
+  /* The program says that memory is its own, or is no longer (<weft/check.h>). Any thread. */
+  void (*owned)(const void* address, size_t length, int is_own);
 };

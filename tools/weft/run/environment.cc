@@ -2,22 +2,27 @@
 
 #include <fcntl.h>
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
+#include <cmath>
 #include <cstdlib>
 #include <cstring>
 #include <filesystem>
+#include <iterator>
 
 #include "faults/fault_file.h"
 #include "like/known.h"
 #include "weft/common/arguments.h"
 #include "weft/common/message.h"
 #include "weft/common/net.h"
+#include "weft/common/parse.h"
 #include "weft/common/read_all.h"
 #include "weft/run/kernel.h"
 #include "weft/run/program.h"
+#include "weft/run/sanitizer.h"
 
 namespace weft::cli {
 namespace {
@@ -184,6 +189,10 @@ void add_program_options(Arguments& command, ProgramOptions& o) {
 void prepend(const char* variable, const std::string& entry) {
   const char* before = std::getenv(variable);
   const bool empty = before == nullptr || before[0] == '\0';
+  if (!empty && std::string_view(variable) == "LD_PRELOAD") {
+    setenv(variable, preloaded_before(entry, before).c_str(), 1);
+    return;
+  }
   setenv(variable, (empty ? entry : entry + ":" + before).c_str(), 1);
 }
 
@@ -221,6 +230,9 @@ Outcome<void> set_up_timeline(const std::string& folder, const std::string& libr
   return {};
 }
 
+// Rules of `weft run --check` that are off otherwise: Rules::turn_on().
+constexpr std::string_view kOffRules[] = {"N14", "W15", "N24", "N52"};
+
 Outcome<void> set_up_check(const Checking& c, const std::string& folder) {
   if (auto there = need_check_library(folder); !there) return there;
   std::error_code error;
@@ -241,6 +253,22 @@ Outcome<void> set_up_check(const Checking& c, const std::string& folder) {
           fmt::format("--check-exit: '{}' is not an exit status; write 1 to 255", c.exit_status));
     }
     setenv("WEFT_CHECK_EXIT", std::to_string(status).c_str(), 1);
+  }
+  for (const std::string& rule : split_list(c.also)) {
+    if (std::ranges::find(kOffRules, rule) == std::end(kOffRules)) {
+      return usage_error(fmt::format("--also: '{}' is not a rule that is off; write {}", rule,
+                                     fmt::join(kOffRules, ", ")));
+    }
+  }
+  if (!c.also.empty())
+    setenv("WEFT_CHECK_ALSO", fmt::format("{}", fmt::join(split_list(c.also), ",")).c_str(), 1);
+  if (!c.hang.empty()) {
+    const auto seconds = parse_seconds(c.hang);
+    if (!seconds) return usage_error("--hang: " + seconds.error().message);
+    const auto ms = std::llround(*seconds * 1e3);
+    if (ms < 1 || ms > 1000LL * 3600 * 24)
+      return usage_error(fmt::format("--hang: '{}' is not between 1ms and a day", c.hang));
+    setenv("WEFT_CHECK_HANG", std::to_string(ms).c_str(), 1);
   }
   setenv("WEFT_CHECK", "on", 1);
   const std::string memory = folder + "/libweft-check-memory.so";
@@ -265,6 +293,8 @@ Outcome<Prepared> prepare(const ProgramOptions& o) {
   const Outcome<std::string> path = find_program(o.program.front());
   if (!path) return tl::unexpected(path.error());
   if (auto fine = check_program(*path); !fine) return tl::unexpected(fine.error());
+  if (const std::string sanitizer = sanitizer_of(*path); !sanitizer.empty())
+    prepend("LD_PRELOAD", sanitizer);
   if (auto ready = set_environment(o, *folder); !ready) return tl::unexpected(ready.error());
   return Prepared{*path, *folder};
 }

@@ -14,6 +14,8 @@ struct Checking {
   std::string report;
   std::string suppress;
   std::string exit_status;
+  std::string hang{};
+  std::string also{};
 };
 
 struct ProgramOptions {

@@ -48,6 +48,15 @@ void add_check_options(Arguments& command, RunOptions& o) {
                   "With --check: exit status, 1 to 255, in place of 0 when an error or a warning "
                   "was found. Default: the program's own")
       .type_name("N");
+  command
+      .add_option("--hang", o.checks.hang,
+                  "With --check: when nothing completes for so long (30s, 500ms), report what is "
+                  "outstanding, and go on")
+      .type_name("TIME");
+  command
+      .add_option("--also", o.checks.also,
+                  "With --check: rules that are off otherwise, with commas (N14,W15,N24,N52)")
+      .type_name("RULES");
 }
 
 void add_options(Arguments& command, RunOptions& o) {
@@ -113,8 +122,9 @@ Outcome<void> set_up_sockets(const RunOptions& o, const std::string& folder) {
 
 Outcome<void> set_up(const RunOptions& o, const std::string& folder) {
   const Checking& c = o.checks;
-  if (!o.check && !(c.report.empty() && c.suppress.empty() && c.exit_status.empty()))
-    return usage_error("--report, --suppress and --check-exit go with --check");
+  if (!o.check && !(c.report.empty() && c.suppress.empty() && c.exit_status.empty() &&
+                    c.hang.empty() && c.also.empty()))
+    return usage_error("--report, --suppress, --check-exit, --hang and --also go with --check");
   if (o.check) {
     if (auto ready = set_up_check(c, folder); !ready) return ready;
   }

@@ -1,0 +1,384 @@
+// libweft-check.so: what libibverbs.so.1 loads under `weft run --check`. It feeds the rules with
+// what the drop-in libraries observe, adds where in the program it was, and prints what they find.
+//
+//   WEFT_CHECK=on            loads it (src/ibverbs/observed.cc)
+//   WEFT_CHECK_REPORT=DIR    findings go to a file in DIR, not to stderr
+//   WEFT_CHECK_EXIT=N        the exit status in place of 0 when there were findings of rules E or W
+//   WEFT_CHECK_SUPPRESS=FILE a line each: rule, and a pattern for a function of the program
+//   WEFT_CHECK_ALSO=RULES    that are off otherwise, with commas
+//   WEFT_CHECK_HANG=MS       when nothing completes for so long: N70
+//   WEFT_FAULTS_NTH=N        of `weft faults sweep`: the N-th call fails (fault_record.h)
+//   WEFT_FAULTS_FILE=TEXT    of `weft run --faults` (fault_play.h); without WEFT_CHECK=on no
+//   findings
+//   WEFT_TIMELINE=DIR        of `weft run --timeline` (time_log.h); the same
+#pragma once
+
+#include <unistd.h>
+
+#include <atomic>
+#include <cerrno>
+#include <chrono>
+#include <cstdint>
+#include <cstdlib>
+#include <cstring>
+#include <exception>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "check/check_rules.h"
+#include "check/module/fault_play.h"
+#include "check/module/fault_record.h"
+#include "check/module/frames.h"
+#include "check/module/reports.h"
+#include "check/module/time_log.h"
+#include "check/module/time_queue.h"
+#include "check/preload/memory_watch.h"
+#include "os/cancel.h"
+#include "os/lock.h"
+
+namespace weft::check {
+
+inline thread_local constinit const char* calling = nullptr;
+inline thread_local constinit const void* explained =
+    nullptr;                                       // where the call is whose handle E02 was about
+inline thread_local constinit int calls_open = 0;  // of those that may fail, one in another
+inline thread_local constinit const char* outermost = nullptr;  // the first of them
+inline thread_local constinit std::uint64_t posted = 0;         // the number of the last request
+inline thread_local constinit const void* may_lose =
+    nullptr;  // the queue pair of the last one that could be lost
+inline thread_local constinit bool loses_it = false;  // it is
+inline thread_local constinit bool inside = false;  // finding the places may fail calls of its own
+
+inline std::string variable(const char* name) {
+  const char* value = std::getenv(name);
+  return value != nullptr ? value : "";
+}
+
+// The observer runs in the midst of the program's calls: its thread is not cancelled meanwhile, and
+// where it is in here already, by a call of its own or in the handler of a signal, nothing is
+// observed. Without memory a finding is lost.
+template <class Work>
+void observe(Work work) {
+  if (inside) return;
+  const os::NoCancel guard;
+  const int before = errno;
+  inside = true;
+  try {
+    work();
+  } catch (const std::exception&) {  // it is lost
+  }
+  inside = false;
+  errno = before;
+}
+
+class Module final : public Observer {
+ public:
+  explicit Module(const Hands& hands);
+
+  void in_call(const char* name) override { calling = name; }
+  Failing may_fail(const char* call, bool has_second) override {
+    if (calls_open++ > 0) return {};
+    outermost = call;
+    with_times([&] { times_->call_begins(call); });
+    const int error = faults_ != nullptr ? count_call(call) : 0;
+    return error != 0 ? Failing{error} : play_call(call, has_second);
+  }
+  void is_over() override {
+    if (--calls_open != 0) return;
+    with_times([&] { times_->call_ends(outermost); });
+    outermost = nullptr;
+  }
+  void made(const Made& object) override {
+    static const int at_exit = std::atexit(look_no_more);
+    static_cast<void>(at_exit);
+    with_place([&](Here here) { rules_.made(object, here); });
+    with_play([&] { play_->made(object); });
+    with_times([&] { times_->made(object); });
+  }
+  void destroyed(const void* handle) override {
+    with_place([&](Here here) { rules_.destroyed(handle, here); });
+    with_play([&] { play_->destroyed(handle); });
+    with_times([&] { times_->destroyed(handle); });
+  }
+  void keyed(const Keyed& key) override {
+    with_place([&](Here here) { rules_.keyed(key, here); });
+  }
+  void invalidated(std::uint32_t key, bool by_peer) override {
+    with_place([&](Here here) { rules_.invalidated(key, by_peer, here); });
+  }
+  void refused(const Refused& what) override {
+    // One that is lost on purpose names no memory.
+    place_is_known([&] {
+      if (play_ == nullptr || what.to_peer || !play_->has_lost(what.qp)) rules_.refused(what);
+    });
+  }
+  void accessed(const Accessed& what) override {
+    if (wants_accesses_.load(std::memory_order_relaxed))
+      place_is_known([&] { rules_.accessed(what); });
+  }
+  void not_live(const void* handle) override {
+    with_place([&](Here here) {
+      explained = rules_.not_live(handle, here) ? reports_.calling_address(here.at) : nullptr;
+    });
+  }
+  void failed(int error) override {
+    // Not a failure: not yet, or an empty place of a table of GIDs (ENODATA).
+    if (error == EAGAIN || error == EINTR || error == EINPROGRESS || error == ENODATA) return;
+    with_place([&](Here here) {
+      // The error of a call that E02 has explained.
+      const void* const told = std::exchange(explained, nullptr);
+      if (told != nullptr && told == reports_.calling_address(here.at)) return;
+      const char* name = strerrorname_np(error);
+      rules_.failed(error, name != nullptr ? name : "?", here);
+    });
+  }
+  void busy(const void* handle) override {
+    with_place([&](Here here) { rules_.busy(handle, here); });
+  }
+  void owes(const void* handle, Owed what, std::uint32_t count) override {
+    with_place([&](Here here) { rules_.owes(handle, what, count, here); });
+  }
+  void posting(const Posted& request) override {
+    may_lose = nullptr;
+    if (request.follower != nullptr) with_times([&] { request.follower->posting(request); });
+    // It is looked at later, when the program is elsewhere.
+    if (!request.sources.empty() || hang_limit_.count() > 0)
+      return with_place([&](Here here) { posted = rules_.posting(request, here); });
+    without_place([&] { posted = rules_.posting(request, {"", 0}); });
+  }
+  void not_posted(const void* qp) override {
+    without_place([&] { rules_.not_posted(qp, posted); });
+    if (std::exchange(may_lose, nullptr) == qp) with_play([&] { play_->not_posted(qp, loses_it); });
+    with_times([] { TimeQueue::last_not_posted(); });
+  }
+  void emptied(const void* qp) override {
+    with_place([&](Here here) { rules_.emptied(qp, here); });
+    with_play([&] { play_->emptied(qp); });
+    with_times([&] { times_->emptied(qp); });
+  }
+  std::shared_ptr<Follower> follow() override {
+    std::shared_ptr<Follower> out;
+    with_times([&] { out = times_->follow(); });
+    return out;
+  }
+  std::shared_ptr<Follower> follow_receives() override {
+    std::shared_ptr<Follower> out;
+    with_times([&] { out = times_->follow_receives(); });
+    return out;
+  }
+  void reads_undefined(const void* cq, const char* call, const char* status,
+                       bool success) override {
+    with_place([&](Here here) { rules_.reads_undefined(cq, {call, here.at}, status, success); });
+  }
+  void overflows(const void* cq, std::size_t queued, std::uint32_t asked) override {
+    with_place([&](Here here) { rules_.overflows(cq, queued, asked, here); });
+  }
+  void armed(const void* cq, std::size_t queued) override {
+    with_place([&](Here here) { rules_.armed(cq, queued, here); });
+  }
+  void polls(const void* cq) override {
+    without_place([&] { rules_.polls(cq); });
+  }
+  void entered_twice(const void* handle, const char* call) override {
+    with_place([&](Here here) { rules_.entered_twice(handle, {call, here.at}); });
+  }
+  void waits(const void* channel) override {
+    with_place([&](Here here) { rules_.waits(channel, here); });
+  }
+  void posting_receive(const PostedReceive& receive) override {
+    if (receive.follower != nullptr) with_times([&] { receive.follower->posting_receive(); });
+    if (waiting_.load(std::memory_order_relaxed) || hang_limit_.count() > 0)
+      return with_place([&](Here here) { rules_.posting_receive(receive, here); });
+    without_place([&] { rules_.posting_receive(receive, {"", 0}); });
+  }
+  void not_posted_receive(const PostedReceive& receive) override {
+    without_place([&] { rules_.not_posted_receive(receive); });
+    if (receive.follower != nullptr) with_times([&] { receive.follower->not_posted_receive(); });
+  }
+  void late_receive(const void* qp, Late what, std::uint64_t waited_ns) override {
+    with_times([&] { times_->late_receive(qp, what); });
+    place_is_known([&] {
+      rules_.late_receive(qp, what, waited_ns);
+      waiting_.store(rules_.awaits_receive(), std::memory_order_relaxed);
+    });
+  }
+  bool loses(const void* qp, std::uint64_t wr_id) override {
+    loses_it = false;
+    with_play([&] {
+      loses_it = play_->loses(qp, wr_id);
+      may_lose = qp;
+    });
+    return loses_it;
+  }
+  int inject(std::uint32_t qp_number, std::uint64_t wr_id, bool receive, int status) override {
+    int out = 0;
+    with_play([&] { out = play_->completes(qp_number, wr_id, receive, status); });
+    return out;
+  }
+  InjectedCm inject_cm(int event) override {
+    InjectedCm out;
+    with_play([&] { out = play_->fetches(event); });
+    return out;
+  }
+  // Its rules are told of by a thread that holds nothing.
+  LinkTrouble link(const void* qp) override {
+    LinkTrouble out;
+    with_play([&] { out = play_->link(qp); });
+    out.on_rule = [this, qp](const LinkRule& rule, std::uint64_t octet, bool possible) {
+      with_play([&] { play_->link_struck(qp, rule, octet, possible); });
+    };
+    return out;
+  }
+  void completed(const Completed& completion) override {
+    with_times([&] { times_->completed(completion); });
+    without_place([&] { rules_.completed(completion, {"", 0}); });
+  }
+
+  // The program gives memory back: perhaps in the midst of a call of its own with a lock, so the
+  // rules are not waited for.
+  void gone(const void* address, std::size_t length);
+  void owned(const Octets& memory, bool is_own);
+  // Once main is over, destructors give the program's memory back while its queue pairs are there.
+  static void look_no_more();
+  void unwatch_memory() {
+    if (memory_ != nullptr) __atomic_store_n(&memory_->gone, nullptr, __ATOMIC_RELEASE);
+  }
+  void watch_memory(weft_memory_watch& watch, void (*tell)(const void*, std::size_t),
+                    void (*tell_owned)(const void*, std::size_t, int)) {
+    memory_ = &watch;
+    __atomic_store_n(&watch.gone, tell, __ATOMIC_RELEASE);
+    __atomic_store_n(&watch.owned, tell_owned, __ATOMIC_RELEASE);
+  }
+
+  // At exit; returns the status to leave with.
+  int end(int status);
+
+ private:
+  // Each of these three tells the rules something; where there are none, nothing is done.
+  template <class Tell>
+  void with_place(Tell tell) {
+    if (!has_rules_) return;
+    observe([&] {
+      Caller caller = look_back();
+      const std::string call = name_of(caller);
+      const os::MutexLock lock(mutex_);
+      lazy_ = false;
+      tell(Here{call, reports_.remember(std::move(caller.trace))});
+      tell_watched();
+    });
+  }
+  // On the data path the place is found only for what is reported.
+  template <class Tell>
+  void without_place(Tell tell) {
+    if (!has_rules_) return;
+    observe([&] {
+      const os::MutexLock lock(mutex_);
+      lazy_ = true;
+      tell();
+      tell_watched();
+    });
+  }
+  // To who looks at what the program gives back.
+  void tell_watched() WEFT_REQUIRES(mutex_) {
+    if (memory_ == nullptr) return;
+    const auto [low, high] = rules_.watched();
+    __atomic_store_n(&memory_->low, low, __ATOMIC_RELAXED);
+    __atomic_store_n(&memory_->high, high, __ATOMIC_RELAXED);
+  }
+
+  // The errno that this one fails with, or 0.
+  int count_call(const char* call);
+
+  // The same by the rules of a file.
+  Failing play_call(const char* call, bool has_second) {
+    Failing out;
+    with_play([&] {
+      out = play_->call(call, has_second,
+                        [] { return program_frames(look_back().trace, kShownFrames); });
+    });
+    return out;
+  }
+
+  // The work decides with the mutex; what it orders is done without it.
+  template <class Work>
+  void with_play(Work work) {
+    if (play_ == nullptr) return;
+    observe([&] {
+      std::vector<FaultPlay::Order> orders;
+      {
+        const os::MutexLock lock(mutex_);
+        work();
+        orders = play_->take_orders();
+      }
+      for (const FaultPlay::Order& order : orders) obey(order);
+    });
+  }
+  // No lock of this class, and nothing here is a cancellation point: files are opened with a
+  // NoCancel.
+  template <class Work>
+  void with_times(Work work) {
+    if (times_ == nullptr || inside) return;
+    const int before = errno;
+    inside = true;
+    try {
+      work();
+    } catch (const std::exception&) {  // it is lost
+    }
+    inside = false;
+    errno = before;
+  }
+  void obey(const FaultPlay::Order& order) const;
+
+  // In the thread for what comes at a time.
+  void act(const FaultPlay::Action& action) {
+    with_play([&] { play_->act(action); });
+  }
+
+  // The findings name an earlier place.
+  template <class Tell>
+  void place_is_known(Tell tell) {
+    if (!has_rules_) return;
+    observe([&] {
+      const os::MutexLock lock(mutex_);
+      lazy_ = false;
+      tell();
+    });
+  }
+
+  // The libraries are asked without the mutex: they have locks of their own.
+  void look_for_hangs();
+
+  // False: a thread that writes a finding waits for its reader, perhaps for ever.
+  bool lock_soon() WEFT_TRY_ACQUIRE(true, mutex_);
+
+  static std::string name_of(const Caller& caller) {
+    if (calling != nullptr) return calling;
+    if (!caller.call.empty()) return caller.call;
+    return outermost != nullptr ? outermost : "a verbs call";  // by a table, without a symbol
+  }
+
+  // The mutex is held: the rules are only called with it.
+  void place(Finding& finding);
+  void report(const Finding& found);
+
+  const Hands hands_;
+  os::Mutex mutex_;
+  Reports reports_;  // as rules_
+  const int exit_status_;
+  const pid_t process_ = getpid();
+  const bool has_rules_;                       // else there are only faults
+  const std::unique_ptr<FaultRecord> faults_;  // null: no sweep
+  const std::unique_ptr<FaultPlay> play_;      // null: no file of faults for this process
+  const std::unique_ptr<TimeLog> times_;       // null: no timeline
+  std::atomic<bool> waiting_{false};           // posted receives are of interest
+  std::atomic<bool> wants_accesses_{false};    // and so is what peers do with memory
+  weft_memory_watch* memory_ = nullptr;        // null: nobody looks
+  const std::chrono::milliseconds hang_limit_{std::atoi(variable("WEFT_CHECK_HANG").c_str())};
+  bool is_over_ WEFT_GUARDED_BY(mutex_) = false;
+  bool lazy_ = false;
+  Rules rules_;
+};
+
+}  // namespace weft::check
