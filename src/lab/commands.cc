@@ -16,16 +16,17 @@ void replace(std::string& text, std::string_view name, const std::string& value)
     text.replace(at, name.size(), value);
 }
 
-Words words_on(const Words& words, unsigned rank, unsigned hosts) {
+Words words_on(const Words& words, unsigned rank, unsigned hosts, bool loopback) {
+  const auto name = loopback ? loopback_address : host_name;
   std::string all;
-  for (unsigned one = 0; one < hosts; ++one) all += (one == 0 ? "" : ",") + host_name(one);
+  for (unsigned one = 0; one < hosts; ++one) all += (one == 0 ? "" : ",") + name(one);
   Words out;
   for (std::string word : words) {
     if (word == kServer && rank == 0) continue;
-    replace(word, kServer, host_name(0));
-    replace(word, "{host}", host_name(rank));
+    replace(word, kServer, name(0));
+    replace(word, "{host}", name(rank));
     replace(word, "{rank}", std::to_string(rank));
-    replace(word, "{address}", host_address(rank));
+    replace(word, "{address}", loopback ? name(rank) : host_address(rank));
     replace(word, "{hosts}", all);
     out.push_back(std::move(word));
   }
@@ -50,6 +51,8 @@ std::string host_name(unsigned rank) { return "h" + std::to_string(rank + 1); }
 
 std::string host_address(unsigned rank) { return "10.76.0." + std::to_string(rank + 1); }
 
+std::string loopback_address(unsigned rank) { return "127.0.0." + std::to_string(rank + 1); }
+
 bool is_launcher(std::string_view program) {
   constexpr std::array<std::string_view, 4> kLaunchers{"mpirun", "mpiexec", "orterun", "prterun"};
   const std::string_view name = program.substr(program.rfind('/') + 1);
@@ -57,7 +60,8 @@ bool is_launcher(std::string_view program) {
   return std::ranges::find(kLaunchers, first) != kLaunchers.end();
 }
 
-tl::expected<std::vector<Command>, std::string> commands_of(const Words& words, unsigned hosts) {
+tl::expected<std::vector<Command>, std::string> commands_of(const Words& words, unsigned hosts,
+                                                            bool loopback) {
   const std::vector<Words> all = split(words);
   if (std::ranges::any_of(all, &Words::empty))
     return tl::unexpected<std::string>("a command is missing; write one on each side of ---");
@@ -69,7 +73,7 @@ tl::expected<std::vector<Command>, std::string> commands_of(const Words& words, 
   const bool one = all.size() == 1 && is_launcher(all.front().front());
   const auto count = all.size() == 1 && !one ? hosts : static_cast<unsigned>(all.size());
   for (unsigned rank = 0; rank < count; ++rank)
-    out.push_back({rank, words_on(all[all.size() == 1 ? 0 : rank], rank, hosts)});
+    out.push_back({rank, words_on(all[all.size() == 1 ? 0 : rank], rank, hosts, loopback)});
   if (std::ranges::any_of(out, [](const Command& command) { return command.words.empty(); }))
     return tl::unexpected<std::string>("{server} is no command; write a program before it");
   return out;

@@ -275,6 +275,29 @@ def readers(_network):
     wait_for(lambda: not processes(mark), "processes were left behind")
 
 
+def loopback(_network):
+    """Without hosts: the same commands on this machine, which end with the lab."""
+    words = lab("--loopback", "--plain", "--", "sh", "-c", "echo $WEFT_LAB_RANK {host} {hosts}")
+    check(words == {"h1": ["0 127.0.0.1 127.0.0.1,127.0.0.2"],
+                    "h2": ["1 127.0.0.2 127.0.0.1,127.0.0.2"]}, f"{words}")
+    need("rping")
+    lab("--loopback", "--", "rping", "-s", "-a", "127.0.0.1", "-C", "2", "---", "rping", "-c", "-a",
+        "{server}", "-C", "2")
+    lab("--loopback", "--plain", "--", "sh", "-c", "exit $((7 * {rank}))", status=7)
+    for signal_ in (signal.SIGINT, signal.SIGKILL):
+        mark = f"mark-{os.getpid()}-{int(signal_)}"
+        # The command is no lab itself: `processes` finds it by this word.
+        with subprocess.Popen([WEFT, "lab", "run", "--loopback", "--plain", "--", "sh", "-c",
+                               "sleep 60 & echo here; wait", "lab", mark], text=True,
+                              stdout=subprocess.PIPE) as run:
+            check(run.stdout.readline() and run.stdout.readline(), "it has not begun")
+            check(len(processes(mark)) >= 3, f"{processes(mark)}")
+            run.send_signal(signal_)
+            wait_for(lambda: not processes(mark), f"processes are left behind by {signal_}")
+    check("--loopback has no links" in refused("--loopback", "--link", "rate=1Gbit", "--", "true"),
+          "--link")
+
+
 def wrong_usage(_network):
     check("'rate=fast': a rate is like" in refused("--link", "rate=fast", "--", "true"), "rate")
     check("each side of ---" in refused("--", "true", "---"), "---")
@@ -287,4 +310,4 @@ def wrong_usage(_network):
 if __name__ == "__main__":
     main({case.__name__: case for case in (
         own_hosts, ordinary_user, rdma_and_tcp, delay, rate, exit_status, other_host, mpi,
-        strangers, surroundings, interrupted, readers, wrong_usage)})
+        strangers, surroundings, interrupted, readers, loopback, wrong_usage)})

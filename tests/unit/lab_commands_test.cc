@@ -23,6 +23,14 @@ TEST(LabCommands, OneRunsOnEveryHost) {
                                 {"echo", "h2", "1/h1,h2", "10.76.0.2"}}));
 }
 
+TEST(LabCommands, OnLoopbackHostsHaveAddressesForNames) {
+  const auto commands = commands_of({"x", "{server}", "{host}", "{address}", "{hosts}"}, 2, true);
+  ASSERT_TRUE(commands);
+  EXPECT_EQ(commands->at(0).words, (Words{"x", "127.0.0.1", "127.0.0.1", "127.0.0.1,127.0.0.2"}));
+  EXPECT_EQ(commands->at(1).words,
+            (Words{"x", "127.0.0.1", "127.0.0.2", "127.0.0.2", "127.0.0.1,127.0.0.2"}));
+}
+
 TEST(LabCommands, TheServerIsGivenNoName) {
   EXPECT_EQ(words_of({"ib_write_bw", "{server}"}, 3),
             (std::vector<Words>{{"ib_write_bw"}, {"ib_write_bw", "h1"}, {"ib_write_bw", "h1"}}));

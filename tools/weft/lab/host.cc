@@ -58,6 +58,7 @@ class Host {
 
   [[nodiscard]] bool set_up() {
     LabMessage told;
+    if (plan_.loopback) return send_message(lab_.get(), told, SendWait::kYes);
     auto frames = set_up_host(plan_.rank, plan_.hosts, plan_.network);
     Outcome<void> ready;
     if (frames) ready = listen_for_users();
@@ -84,6 +85,10 @@ class Host {
       if (polled[2].revents != 0) hand_over_user();
       if (polled[0].revents != 0 && !obey()) return;
     }
+  }
+
+  void end_all() const {
+    for (const auto& [id, pid] : running_) kill(-pid, SIGKILL);
   }
 
  private:
@@ -143,10 +148,14 @@ class Host {
     setpgid(0, 0);
     take_streams(order.fds);
     leave_signals();
-    if (auto user = become_user(plan_.user); !user) give_up(user.error());
-    setenv("XDG_RUNTIME_DIR", lab_file("run").c_str(), 1);
     setenv("WEFT_LAB_RANK", std::to_string(plan_.rank).c_str(), 1);
     setenv("WEFT_LAB_HOSTS", std::to_string(plan_.hosts).c_str(), 1);
+    if (plan_.loopback) {
+      prctl(PR_SET_PDEATHSIG, SIGKILL);
+      become_command(plan_.commands.at(static_cast<std::size_t>(order.value)));
+    }
+    if (auto user = become_user(plan_.user); !user) give_up(user.error());
+    setenv("XDG_RUNTIME_DIR", lab_file("run").c_str(), 1);
     if (order.kind == LabMessage::Kind::kExec) become_exec(exec_of(order.text));
     become_command(plan_.commands.at(static_cast<std::size_t>(order.value)));
   }
@@ -162,7 +171,7 @@ class Host {
     execute("/bin/sh", {"sh", "-c", exec.command});
   }
   [[noreturn]] void become_command(const ProgramOptions& command) const {
-    set_up_launchers();
+    if (!plan_.loopback) set_up_launchers();
     if (plan_.plain) execute(command.program.front(), command.program);
     const Outcome<Prepared> prepared = prepare(command);
     if (!prepared) give_up(prepared.error());
@@ -217,11 +226,13 @@ class Host {
 }  // namespace
 
 void run_host(const HostPlan& plan, UniqueFd lab) {
-  prctl(PR_SET_PDEATHSIG, SIGKILL);
+  // On loopback it has to end its commands itself when the lab has gone.
+  if (!plan.loopback) prctl(PR_SET_PDEATHSIG, SIGKILL);
   setsid();  // the terminal's Ctrl-C is for the lab, which passes it on
   prctl(PR_SET_NAME, fmt::format("weft-lab-{}", lab::host_name(plan.rank)).c_str());
   Host host(plan, std::move(lab));
   if (host.set_up()) host.serve();
+  host.end_all();
   _exit(kExitOk);
 }
 

@@ -16,10 +16,12 @@ struct HostPlan {
   // The commands of the lab, and how they are run: by Weft's libraries or as they are.
   std::vector<ProgramOptions> commands;
   bool plain = false;
+  bool loopback = false;  // it is no host: its commands run on this machine
 };
 
 // Sets the host up, says so, and serves the lab until that has gone. Then nothing of the host is
-// left, since the kernel ends all processes of a namespace with its first one.
+// left, since the kernel ends all processes of a namespace with its first one. On loopback it ends
+// the commands and what is in their process groups.
 [[noreturn]] void run_host(const HostPlan& plan, UniqueFd lab);
 
 }  // namespace weft::cli

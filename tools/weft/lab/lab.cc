@@ -81,6 +81,9 @@ void add_lab_run(Arguments& command) {
       .type_name("HOST");
   command.add_flag("--plain", options->plain,
                    "Run the commands as they are, without Weft's libraries");
+  command.add_flag("--loopback", options->loopback,
+                   "Where hosts cannot be made: run the commands on this machine, with 127.0.0.1, "
+                   "127.0.0.2, ... for hosts, and no links");
   add_program_options(command, options->program);
   command.footer(
       "One command runs on every host; a launcher such as mpirun on h1 alone, and reaches the "

@@ -198,11 +198,11 @@ Outcome<LabUser> enter_lab() {
   const LabUser user{getuid(), getgid(), geteuid() != 0};
   if (!user.in_namespace) return user;
   if (unshare(CLONE_NEWUSER) != 0) {
-    return failure(
-        fmt::format("this system lets no ordinary user make hosts (user namespaces: {}); as root, "
-                    "`sysctl kernel.unprivileged_userns_clone=1` or, on Ubuntu, `sysctl "
-                    "kernel.apparmor_restrict_unprivileged_userns=0` allows it",
-                    std::strerror(errno)));
+    return failure(fmt::format(
+        "this system lets no ordinary user make hosts (user namespaces: {}); as root, "
+        "`sysctl kernel.unprivileged_userns_clone=1` or, on Ubuntu, `sysctl "
+        "kernel.apparmor_restrict_unprivileged_userns=0` allows it; --loopback needs no hosts",
+        std::strerror(errno)));
   }
   if (auto mapped = map_user(0, user.uid, 0, user.gid); !mapped)
     return tl::unexpected(mapped.error());
@@ -215,7 +215,7 @@ Outcome<int> fork_host() {
   if (pid >= 0) return static_cast<int>(pid);
   return failure(fmt::format(
       "a host cannot be made (namespaces: {}); in a container, run it with --privileged or "
-      "--cap-add SYS_ADMIN",
+      "--cap-add SYS_ADMIN; --loopback needs no hosts",
       std::strerror(errno)));
 }
 

@@ -50,6 +50,12 @@ bool is_ignored(int signal) {
   return sigaction(signal, nullptr, &now) == 0 && now.sa_handler == SIG_IGN;
 }
 
+Outcome<int> fork_process() {
+  const pid_t pid = fork();
+  if (pid >= 0) return static_cast<int>(pid);
+  return failure(fmt::format("a process cannot be made: {}", std::strerror(errno)));
+}
+
 class Lab {
  public:
   explicit Lab(HostPlan plan) : plan_(std::move(plan)) {}
@@ -59,7 +65,7 @@ class Lab {
   ~Lab() {
     for (HostEnd& host : hosts_) {
       host.lab.reset();
-      kill(host.pid, SIGKILL);
+      if (!plan_.loopback) kill(host.pid, SIGKILL);
       while (waitpid(host.pid, nullptr, 0) < 0 && errno == EINTR) continue;
     }
   }
@@ -74,8 +80,9 @@ class Lab {
       if (!receive_message(host.lab.get(), told) || told.kind != Kind::kReady) {
         return failure(told.text.empty() ? "a host has ended while it was made" : told.text);
       }
-      ports.push_back(std::move(told.fds.at(0)));
+      if (!plan_.loopback) ports.push_back(std::move(told.fds.at(0)));
     }
+    if (plan_.loopback) return {};
     switch_ = std::make_unique<FrameSwitch>(link, std::move(ports));
     return {};
   }
@@ -98,13 +105,13 @@ class Lab {
     finish_output();
     return status_;
   }
-  [[nodiscard]] std::uint64_t lost() const { return switch_->lost(); }
+  [[nodiscard]] std::uint64_t lost() const { return switch_ != nullptr ? switch_->lost() : 0; }
 
  private:
   Outcome<void> make_host() {
     Outcome<LabPair> pair = make_lab_pair();
     if (!pair) return tl::unexpected(pair.error());
-    const Outcome<int> pid = fork_host();
+    const Outcome<int> pid = plan_.loopback ? fork_process() : fork_host();
     if (!pid) return tl::unexpected(pid.error());
     if (*pid == 0) {
       for (HostEnd& host : hosts_) host.lab.reset();
@@ -302,7 +309,9 @@ Outcome<int> run_lab(const LabOptions& options) {
   const auto link = lab::parse_link(options.link);
   if (!link) return usage_error("--link: " + link.error());
   const auto hosts = static_cast<unsigned>(options.hosts);
-  const auto commands = lab::commands_of(options.program.program, hosts);
+  if (options.loopback && !options.link.empty())
+    return usage_error("--loopback has no links, so --link does not go with it");
+  const auto commands = lab::commands_of(options.program.program, hosts, options.loopback);
   if (!commands) return usage_error(commands.error());
   const auto until = until_of(options, *commands);
   if (!until) return tl::unexpected(until.error());
@@ -310,11 +319,12 @@ Outcome<int> run_lab(const LabOptions& options) {
   plan.hosts = hosts;
   plan.network = network_of(*link);
   plan.plain = options.plain;
+  plan.loopback = options.loopback;
   for (const lab::Command& command : *commands) {
     plan.commands.push_back(options.program);
     plan.commands.back().program = command.words;
   }
-  const auto user = enter_lab();
+  const auto user = options.loopback ? Outcome<LabUser>(LabUser{}) : enter_lab();
   if (!user) return tl::unexpected(user.error());
   plan.user = *user;
   Lab lab(std::move(plan));

@@ -17,6 +17,7 @@ struct LabOptions {
   std::string link;
   std::string until;  // the host whose command ends the lab; empty: all of them
   bool plain = false;
+  bool loopback = false;  // no hosts, but addresses of this one
 };
 
 // Runs it to its end. The value is the exit status: that of the first command that failed, else 0.
