@@ -100,7 +100,8 @@ def workflow(network):
     job = yaml.safe_load(read("github-actions.yml"))["jobs"]["rdma-over-tcp"]
     check(job["container"].startswith("debian:bookworm"), "the packages are made for Debian 12")
     steps = [step["run"] for step in job["steps"] if "run" in step]
-    check(any("weft run -- make check" in step for step in steps), "no step runs the tests")
+    for part in ("weft run -- make check", "run --check ", "run --shake ", "faults sweep "):
+        check(any(part in step for step in steps), f"no step: {part}")
     for step in steps:
         shell_is_sound(step, "github-actions.yml")
     packages_exist("\n".join(steps).replace("\\\n", " "), "github-actions.yml")
@@ -117,7 +118,9 @@ def gitlab(network):
     base = jobs.pop(".rdma-over-tcp")
     check(base["image"].startswith("debian:bookworm"), "the packages are made for Debian 12")
     check(set(jobs.pop("variables")) == {"WEFT_DEBS"}, "variables")
-    check(len(jobs) == 3, f"jobs: {list(jobs)}")
+    check(len(jobs) == 4, f"jobs: {list(jobs)}")
+    for part in ("weft run -- ", "run --check ", "run --shake ", "faults sweep "):
+        check(any(part in step for job in jobs.values() for step in job["script"]), part)
     steps = list(base["before_script"])
     for name, job in jobs.items():
         check(job["extends"] == ".rdma-over-tcp", f"{name}: extends")
