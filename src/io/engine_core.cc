@@ -15,7 +15,6 @@
 #include "os/epoll.h"
 #include "os/event_fd.h"
 #include "os/guarded.h"
-#include "os/short_turns.h"
 #include "os/signals_blocked.h"
 
 namespace weft::io {
@@ -251,9 +250,6 @@ Status EngineCore::post(std::function<void()> task) {
 
 void EngineCore::loop() {
   thread_id_.store(std::this_thread::get_id(), std::memory_order_relaxed);
-  // A program that looks at its memory until a peer's Write is there would keep the core from the
-  // thread that places it.
-  os::ask_for_short_turns();
   std::array<epoll_event, kEventsPerRound> events;
   decltype(tasks_) left;  // those that nobody runs any more go without the lock
   os::MutexLock lock(mutex_);
