@@ -37,11 +37,17 @@ class StreamHost : public CarryPool, public BatchSource {
   // A request, of the peer or of this side, may not use this memory.
   virtual void memory_refused(const RefusedMemory& /*what*/) {}
 
+#ifdef WEFT_PROFILE_SMALL
+  // Never called: each virtual function takes room in ROM.
+  void peer_access(const PeerAccess& /*what*/) {}
+  void step(const Step& /*what*/) {}
+#else
   // With StreamParams::accesses: the peer uses memory of this side.
   virtual void peer_access(const PeerAccess& /*what*/) {}
 
   // With StreamParams::steps: where a request or a message is on its way.
   virtual void step(const Step& /*what*/) {}
+#endif
 
   // BindWindow or LocalInvalidate, in its turn in the send queue.
   virtual WcStatus local_operation(SendWqe& wqe) = 0;
