@@ -54,13 +54,17 @@ void Rules::check_owned(const Object& qp, const Octets& memory, std::string_view
 void Rules::check_writers(const Object& qp, const Accessed& what) {
   for (const auto& [handle, octets] : open_writes_) {
     if (handle == what.qp || !overlap({&what.memory, 1}, octets)) continue;
+    // Which of the two is seen first is chance: the higher number is named, and each pair once.
+    const Object* const other = find(handle);
+    const bool is_higher = other == nullptr || other->made.number <= qp.made.number;
+    const Object& named = is_higher ? qp : *other;
     Finding finding{"W15",
-                    qp.born_call,
+                    named.born_call,
                     "an RDMA Write to " + text_of(what.memory) +
                         ", while one of another connection goes to some of them",
-                    qp.born.at,
-                    {made_note(qp)}};
-    if (const Object* const other = find(handle)) finding.notes.push_back(made_note(*other));
+                    named.born.at,
+                    {made_note(named)}};
+    if (other != nullptr) finding.notes.push_back(made_note(is_higher ? *other : qp));
     report_(finding);
   }
   std::vector<Octets>& mine = open_writes_[what.qp];

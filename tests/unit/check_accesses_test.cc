@@ -146,6 +146,19 @@ TEST(CheckAccesses, TwoOpenWritesToTheSameOctets) {
   EXPECT_EQ(p.found.size(), 1U);
 }
 
+TEST(CheckAccesses, WhichOfTwoOpenWritesIsSeenFirstMakesNoDifference) {
+  const auto found_if = [](int first) {
+    Program p;
+    EXPECT_TRUE(p.rules.turn_on("W15"));
+    p.write(first, 100, 50, true, false);
+    p.write(1 - first, 100, 50, true, true);
+    EXPECT_EQ(p.found.size(), 1U);
+    return p.found.empty() ? Finding{} : p.found[0];
+  };
+  EXPECT_EQ(found_if(0).at, found_if(1).at);
+  EXPECT_EQ(found_if(0).notes[0].text, found_if(1).notes[0].text);
+}
+
 TEST(CheckAccesses, OutstandingRequestsThatWriteToTheSameOctets) {
   Program quiet;
   quiet.receive(&ends[0], 5, {{100, 64}});
