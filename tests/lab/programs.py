@@ -25,6 +25,7 @@ KNOWN = {
 
 # The same of those that are not found in each run.
 SOMETIMES = {
+    "qperf": {("W50", "rdma_destroy_qp", "the queue pair is destroyed, and ")},
     "ucx": {("W11", "ibv_post_send", "the memory of a Send"),
             ("E12", "free", "a request that writes to it")},
     "perftest": {("W11", "ibv_post_send", "the memory of an RDMA Write")},
