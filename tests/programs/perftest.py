@@ -31,7 +31,10 @@ def rows_of(out, client):
     for line in out.splitlines():
         fields = line.split()
         if len(fields) >= 4 and fields[0].isdigit() and fields[1].isdigit():
-            rows.append([float(f) for f in fields])
+            try:
+                rows.append([float(f) for f in fields])
+            except ValueError:  # what it prints to stderr came between
+                raise Failure(f"{client.argv} shows {line}\n{client.tail()}") from None
     check(rows, f"{client.argv} shows no result\n{client.tail()}")
     return rows
 
