@@ -2,9 +2,12 @@
 # Checks that each header compiles alone, and that the public ones need nothing but include/. Those
 # that include lwIP's are left out: they compile with the options of a board only (src/lwip).
 #
-#   scripts/check-headers.sh     CXX names the compiler (g++)
+#   scripts/check-headers.sh [FOLDER]...     those of include and src; CXX names the compiler (g++)
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
+
+folders=("$@")
+[[ ${#folders[@]} -gt 0 ]] || folders=(include src)
 
 export CXX="${CXX:-g++}"
 
@@ -20,7 +23,7 @@ compile_one='
   fi
 '
 
-mapfile -d '' headers < <(find include src -name '*.h' -print0 |
+mapfile -d '' headers < <(find "${folders[@]}" -name '*.h' -print0 |
   xargs -0 grep -LZ '#include <lwip/' | sort -z)
 printf '%s\0' "${headers[@]}" | xargs -0 -P 2 -I{} bash -c "$compile_one" _ {}
 echo "headers: ${#headers[@]} compile alone"
