@@ -381,5 +381,22 @@ TEST_F(GrantedRing, PeekLeavesTheOctetsWhereTheyAre) {
   reader.join();
 }
 
+// As sendfile(2) does for each answer of a server: two system calls that it need not make.
+TEST_F(GrantedRing, ASendThatFindsNothingInTheRingBlocksNoSignals) {
+  GrantMemory m = memory();
+  const std::uint8_t octet = 0;
+  m.set_source(&octet);
+  GrantWriter call(GrantCall::kSendInSignal, 1, false);
+  int sends = 0;
+  for (GrantNeed need = call.step(m); need != GrantNeed::kDone; need = call.step(m)) {
+    EXPECT_NE(need, GrantNeed::kBlockSignals);
+    if (need == GrantNeed::kStep) continue;
+    sends += need == GrantNeed::kSend ? 1 : 0;
+    call.answer(1);
+  }
+  EXPECT_EQ(sends, 1);
+  EXPECT_EQ(call.result(), 1);
+}
+
 }  // namespace
 }  // namespace weft::sockets

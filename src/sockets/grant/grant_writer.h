@@ -52,6 +52,7 @@ class GrantWriter {
     kLock,
     kOwed,
     kRing,
+    kOwedInSignal,
     kRingInSignal,
     // Begin to use the ring.
     kTryWindow,
@@ -167,9 +168,12 @@ GrantNeed GrantWriter::begin_step(Memory& m) {
       if (ring) return go(At::kOpenWindow);
       return go_if(grants_, At::kTryWindow, At::kGoTcp);
     }
-    default:  // kRingInSignal: what is owed is sent with the same step
-      mending_ = m.load(GrantWord::kRing) == 0;
-      return go(At::kBlock);
+    case At::kOwedInSignal:
+      mending_ = m.load(GrantWord::kOwedFrom) != m.load(GrantWord::kOwedTo);
+      return go_if(mending_ && m.keeps(GrantRule::kOwedFirst), At::kBlock, At::kFly);
+    default:  // kRingInSignal
+      mending_ = false;
+      return go_if(m.load(GrantWord::kRing) != 0, At::kBlock, At::kOwedInSignal);
   }
 }
 
