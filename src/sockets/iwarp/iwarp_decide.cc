@@ -1,6 +1,8 @@
 #include "sockets/iwarp/iwarp_decide.h"
 
 #include <fcntl.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
 #include <poll.h>
 #include <sys/socket.h>
 #include <unistd.h>
@@ -11,15 +13,16 @@
 #include <cstdint>
 #include <cstring>
 #include <span>
+#include <string_view>
 
+#include "os/clock.h"
 #include "sockets/iwarp/direct.h"
 #include "sockets/iwarp/iwarp.h"
+#include "sockets/iwarp/silent_clients.h"
 #include "sockets/iwarp/syn_mark.h"
 
 namespace weft::sockets::iwarp {
 namespace {
-
-constexpr int kQuestionWaitMs = 1000;
 
 // An MPA Request (RFC 5044 7.1.1): key, flags, revision, length, private data.
 constexpr char kMpaKey[] = "MPA ID Req Frame";
@@ -62,9 +65,46 @@ bool is_to_ask(int fd, Conn& conn) {
   return conn.marked;
 }
 
-void await_question(int fd) {
+// With the lock of the table.
+SilentClients g_silent;
+
+std::int64_t now_ms() { return os::monotonic_ns() / 1'000'000; }
+
+// Milliseconds since the connection was made, if nothing has been sent on it.
+std::int64_t age_of(int fd) {
+  tcp_info info{};
+  socklen_t length = sizeof info;
+  return real().getsockopt(fd, IPPROTO_TCP, TCP_INFO, &info, &length) == 0
+             ? info.tcpi_last_data_sent
+             : SilentClients::kWaitMs;
+}
+
+// The address of a peer, without its port. Of IPv6 the part that a site has for itself: one machine
+// may have any number of addresses there.
+class PeerAddress {
+ public:
+  explicit PeerAddress(int fd) {
+    sockaddr_storage at{};
+    socklen_t length = sizeof at;
+    if (real().getpeername(fd, reinterpret_cast<sockaddr*>(&at), &length) != 0) return;
+    if (at.ss_family == AF_INET) {
+      std::memcpy(octets_, &reinterpret_cast<const sockaddr_in&>(at).sin_addr, length_ = 4);
+    } else if (at.ss_family == AF_INET6) {
+      const in6_addr& v6 = reinterpret_cast<const sockaddr_in6&>(at).sin6_addr;
+      std::memcpy(octets_, &v6, length_ = IN6_IS_ADDR_V4MAPPED(&v6) ? sizeof v6 : 8);
+    }
+  }
+  [[nodiscard]] std::string_view octets() const { return {octets_, length_}; }
+
+ private:
+  char octets_[sizeof(in6_addr)] = {};
+  std::size_t length_ = 0;
+};
+
+// Whether it says nothing for so long.
+bool is_silent_for(int fd, std::int64_t ms) {
   pollfd one{fd, POLLIN, 0};
-  static_cast<void>(real().poll(&one, 1, kQuestionWaitMs));
+  return real().poll(&one, 1, static_cast<int>(ms)) == 0;
 }
 
 // It is readable, and a read comes back, when there is so much.
@@ -111,9 +151,12 @@ Verdict decide(int fd, bool to_write) {
   Conn* conn = table::conn_of(fd);
   if (table::kind_of(fd) != Kind::kUndecided || conn == nullptr) return Verdict::kDecided;
   if (to_write && is_to_ask(fd, *conn)) {
+    const PeerAddress peer(fd);
+    const std::int64_t ms = g_silent.wait(peer.octets(), age_of(fd), now_ms());
     lock.unlock();  // other threads have connections of their own
-    await_question(fd);
+    const bool silent = is_silent_for(fd, ms);
     lock.lock();
+    g_silent.note(peer.octets(), silent, now_ms());
     conn = table::conn_of(fd);
     if (table::kind_of(fd) != Kind::kUndecided || conn == nullptr) return Verdict::kDecided;
   }
