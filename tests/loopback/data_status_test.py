@@ -8,6 +8,7 @@ import os
 import pathlib
 import signal
 import socket
+import struct
 import subprocess
 import sys
 
@@ -134,6 +135,72 @@ def case_a_token_that_is_read_again(tmp):
         assert run("cat", server.url("file")) == b"content"
 
 
+def case_a_server_that_is_given_a_token(tmp):
+    """By --reload: the server itself need not be able to read the file. Nobody else gets the token."""
+    served, token, old = served_folder(tmp), tmp / "token", tmp / "old"
+    write_token(old, "a secret of the first day")
+    write_token(token, "a secret of the next day")
+    with Server(served, "--token-file", old) as server:
+        def reload(key, pid=server.process.pid, **expected):
+            run("serve", "--reload", pid, "--token-file", key, "--port", server.port, **expected)
+
+        def get(key, **expected):
+            run("get", "--token-file", key, server.url("file"), tmp / "copy", **expected)
+        reload(token, os.getpid(), code=1, text=f"the server there is not process {os.getpid()}")
+        get(old)
+        reload(token)
+        get(token)
+        get(old, code=1, text="another token")
+        if os.geteuid() == 0:
+            write_token(tmp / "theirs", "a secret of somebody else")
+            os.chown(tmp / "theirs", NOBODY, NOBODY)
+            tmp.chmod(0o755)
+            done = subprocess.run([PROGRAM, "serve", "--reload", str(server.process.pid), "--token-file",
+                                   str(tmp / "theirs"), "--port", str(server.port)], user=NOBODY,
+                                  capture_output=True, text=True, timeout=60, check=False)
+            assert done.returncode == 1 and "another user" in done.stderr, done
+            get(token)
+        for said in (b"token short", b"tok", b"x" * 10000):
+            with socket.socket(socket.AF_UNIX) as caller:
+                caller.connect(f"\0weft-serve-{server.port}")
+                caller.sendall(said)
+                caller.shutdown(socket.SHUT_WR)
+        get(token)
+        run("serve", "--reload", server.process.pid, "--port", server.port, code=2, text="needs --token-file")
+    with Server(served) as server:
+        run("serve", "--reload", server.process.pid, "--token-file", token, "--port", server.port, code=1,
+            text="was started without --token-file")
+        assert run("cat", server.url("file")) == b"content"
+
+
+def case_a_token_with_an_acl(tmp):
+    """As systemd hands out credentials: the server's user is named in an ACL, whose mask shows as the group's
+    permissions."""
+    token = tmp / "token"
+    write_token(token, "a secret of sixteen octets or more")
+
+    def allow(*entries):
+        acl = struct.pack("<I", 2) + b"".join(struct.pack("<HHI", *entry) for entry in entries)
+        os.setxattr(token, "system.posix_acl_access", acl)
+    nobody = 0xffffffff
+    user_obj, user, group_obj, group, mask, other = 1, 2, 4, 8, 16, 32
+    rest = [(mask, 4, nobody), (other, 0, nobody)]
+    served = served_folder(tmp)
+    refused = {"code": 1, "text": "other users can read this token"}
+    try:
+        allow((user_obj, 4, nobody), (user, 4, os.geteuid()), (group_obj, 0, nobody), *rest)
+    except OSError as error:
+        return print(f"a_token_with_an_acl: {error}; left out")
+    with Server(served, "--token-file", token):
+        pass
+    allow((user_obj, 4, nobody), (user, 4, os.geteuid() + 1), (group_obj, 0, nobody), *rest)
+    run("serve", "--token-file", token, served, **refused)
+    allow((user_obj, 4, nobody), (user, 4, os.geteuid()), (group_obj, 4, nobody), *rest)
+    run("serve", "--token-file", token, served, **refused)
+    allow((user_obj, 4, nobody), (group_obj, 0, nobody), (group, 4, 1), *rest)
+    run("serve", "--token-file", token, served, **refused)
+
+
 def case_rates_of_nothing(tmp):
     """CPU time per GB is said where there were GB."""
     with Server(served_folder(tmp)) as server:
@@ -142,23 +209,30 @@ def case_rates_of_nothing(tmp):
 
 
 def case_the_systemd_unit_starts_a_server(tmp):
-    """As it is in examples/ci, with a port that the machine's administrator has chosen."""
+    """As it is in examples/ci, with a port that the machine's administrator has chosen; and gives it another token."""
     unit = pathlib.Path(__file__).resolve().parents[2] / "examples/ci/weft-serve.service"
-    start, = (line.removeprefix("ExecStart=") for line in unit.read_text().splitlines()
-              if line.startswith("ExecStart="))
-    assert start.startswith("/usr/bin/weft serve "), start
+    settings = dict(line.split("=", 1) for line in unit.read_text().splitlines() if line.startswith("Exec"))
+    start, reload = settings["ExecStart"], settings["ExecReload"].removeprefix("+")
+    assert start.startswith("/usr/bin/weft serve ") and reload.startswith("/usr/bin/weft serve "), settings
     token = tmp / "token"
     token.write_text("of sixteen octets or more")
     token.chmod(0o600)
     read, write = os.pipe()
     environment = {**os.environ, "CREDENTIALS_DIRECTORY": str(tmp), "SERVE_FOLDERS": str(served_folder(tmp)),
                    "SERVE_OPTIONS": f"--listen 127.0.0.1:0 --quiet --announce-fd {write}"}
+    next_token = tmp / "next"
+    write_token(next_token, "a secret of the next day")
     command = f"exec {PROGRAM} {start.removeprefix('/usr/bin/weft ')}"
     with subprocess.Popen(["bash", "-c", command], env=environment, pass_fds=[write]) as server:
         os.close(write)
         with os.fdopen(read) as announced:
-            url = f"weft://127.0.0.1:{int(announced.readline())}/file"
+            port = int(announced.readline())
+        url = f"weft://127.0.0.1:{port}/file"
         assert run("cat", "--token-file", token, url) == b"content"
+        environment |= {"MAINPID": str(server.pid), "SERVE_OPTIONS": f"--listen 127.0.0.1:{port}"}
+        command = reload.removeprefix("/usr/bin/weft ").replace("/etc/weft-token", str(next_token))
+        subprocess.run(["bash", "-c", f"exec {PROGRAM} {command}"], env=environment, timeout=60, check=True)
+        assert run("cat", "--token-file", next_token, url) == b"content"
         run("cat", url, code=1)
         server.terminate()
 

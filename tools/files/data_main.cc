@@ -174,6 +174,10 @@ int cat_one(const Command& c, const cli::RemotePath& remote) {
 int serve_folders(Command& c) {
   if (auto ok = apply(c.listen, c.serve); !ok) return cli::report_failure(ok.error());
   if (c.status) return serve_status(c.serve.port);
+  if (c.reload != 0) {
+    if (c.serve.token.empty()) return usage("--reload: needs --token-file: the server's new token");
+    return serve_reload(c.serve, static_cast<pid_t>(c.reload));
+  }
   if (c.serve.folders.empty()) return usage("serve: FOLDER is required: what is to be served");
   return serve(c.serve, c.announce_fd);
 }

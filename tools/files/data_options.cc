@@ -27,6 +27,11 @@ void add_serve(cli::Arguments& app, Command& c) {
   sub->add_flag("--status", c.status,
                 "Print how the server is that runs on this machine at the port, and end. For the "
                 "server's user and root");
+  sub->add_option("--reload", c.reload,
+                  "Give the server of this machine at the port, which is process PID, the token of "
+                  "--token-file, and end. For the server's user and root")
+      .type_name("PID")
+      .between(1U, 1U << 22U);
   add_listen_options(*sub, c.listen);
   sub->add_flag("--writable", c.serve.writable, "Let clients create, replace and remove files");
   sub->add_flag(

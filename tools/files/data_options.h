@@ -24,6 +24,7 @@ struct Command {
   files::ServeOptions serve;
   ListenOptions listen;
   bool status = false;   // serve: ask the server that runs already
+  unsigned reload = 0;   // serve: the process of the server that gets the token; 0: none
   int announce_fd = -1;  // serve: the port is written here
   std::string token_file;
   PortOption port;

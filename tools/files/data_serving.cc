@@ -112,4 +112,9 @@ int serve_status(std::uint16_t port) {
   return 0;
 }
 
+int serve_reload(const files::ServeOptions& options, pid_t server) {
+  const auto done = files::give_token(options.port, server, options.token);
+  return done ? 0 : fail(done.error());
+}
+
 }  // namespace weft::data

@@ -1,6 +1,8 @@
 // Running a data server as a program: signals, and what is said at the start and the end.
 #pragma once
 
+#include <sys/types.h>
+
 #include "files/server/server_shared.h"
 
 namespace weft::data {
@@ -11,5 +13,8 @@ namespace weft::data {
 
 // Prints how the server of this machine at that port is; returns the exit code.
 [[nodiscard]] int serve_status(std::uint16_t port);
+
+// Gives that server, which has to be the process `server`, another token; returns the exit code.
+[[nodiscard]] int serve_reload(const files::ServeOptions& options, pid_t server);
 
 }  // namespace weft::data

@@ -1,6 +1,7 @@
 // Proof of a shared token without sending it: HMAC-SHA-256 over both sides' nonces.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <span>
 #include <string>
@@ -13,9 +14,11 @@ namespace weft::files {
 
 enum class Side : std::uint8_t { kClient, kServer };
 
+inline constexpr std::size_t kTokenLeast = 16;  // octets
+
 // The contents of `path` without the newline at the end.
 //   EINVAL   shorter than 16 octets: too easy to guess
-//   EACCES   other users can read the file
+//   EACCES   other users can read the file, by its permissions or an ACL
 [[nodiscard]] Outcome<std::string> read_token(const std::string& path);
 
 [[nodiscard]] Nonce random_nonce();

@@ -179,6 +179,18 @@ void Server::read_token_again() {
   say("the token was read again");
 }
 
+Outcome<void> Server::take_token(std::string token) {
+  if (shared_.options.token.empty()) {
+    return failed(EINVAL, "token", "this server was started without --token-file");
+  }
+  if (token.size() < kTokenLeast) {
+    return failed(EINVAL, "token", "a token has at least 16 characters");
+  }
+  shared_.options.token = std::move(token);
+  say("there is a new token");
+  return {};
+}
+
 Outcome<void> Server::run() {
   Clock::time_point busy = Clock::now();
   for (unsigned steps = 1; !stopping_; ++steps) {
@@ -258,7 +270,8 @@ void Server::look_at(int timeout_ms) {
     } else if (fd == shared_.disk->fd()) {
       shared_.disk->clear_event();
     } else if (fd == status_.fd()) {
-      status_.answer([this] { return status(); });
+      status_.answer({[this] { return status(); },
+                      [this](std::string token) { return take_token(std::move(token)); }});
     } else {
       for (auto& port : ports_) {
         if (port->channel()->fd == fd) completion_events(*port);

@@ -48,6 +48,7 @@ class Server {
   [[nodiscard]] int time_left_ms() const;
   void look_at(int timeout_ms);
   void read_token_again();
+  [[nodiscard]] Outcome<void> take_token(std::string token);
   void connection_events();
   void connect_request(rdma_cm_id* id);
   [[nodiscard]] const char* refusal(rdma_cm_id* id);
