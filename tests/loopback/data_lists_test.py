@@ -151,8 +151,9 @@ def case_trees_over_several_connections(tmp):
     big_file(source / "d1/big", 9)
     with Server(tmp, "--writable") as server:
         for streams in (1, 5):
-            run("put", "-r", "-j", streams, f"{source}/", server.url(f"put{streams}"))
-            run("get", "-r", "-j", streams, server.url("source/"), tmp / f"get{streams}")
+            few = ("-j", streams, "--queued-files", 60)
+            run("put", "-r", *few, f"{source}/", server.url(f"put{streams}"))
+            run("get", "-r", *few, server.url("source/"), tmp / f"get{streams}")
             for way in ("put", "get"):
                 assert tree_of(tmp / f"{way}{streams}") == tree_of(source), (way, streams)
         rng = random.Random(1)
@@ -160,7 +161,7 @@ def case_trees_over_several_connections(tmp):
             cut = Cutter(server.port, [rng.randrange(20_000, 4_000_000) for _ in range(4)])
             there, copy = f"weft://127.0.0.1:{cut.port}/", f"{way}-cut{streams}"
             ends = ((f"{source}/", there + copy) if way == "put" else (there + "source/", tmp / copy))
-            run(way, "-r", "-j", streams, *ends)
+            run(way, "-r", "-j", streams, "--queued-files", 60, *ends)
             assert tree_of(tmp / copy) == tree_of(source) and cut.cuts > 1, (way, streams, cut.cuts)
 
 

@@ -10,6 +10,7 @@ import contextlib
 import fcntl
 import os
 import pathlib
+import shutil
 import signal
 import struct
 import subprocess
@@ -219,6 +220,43 @@ def case_a_file_of_which_somebody_has_a_lease(tmp):
             os.close(holder)
             signal.signal(signal.SIGIO, before)
         assert digest(tmp / "copy") == digest(served / "leased")
+
+
+def leased(*paths):
+    """Who opens them waits until the descriptors are closed."""
+    out = []
+    for path in paths:
+        out.append(os.open(path, os.O_RDWR))
+        fcntl.fcntl(out[-1], fcntl.F_SETLEASE, fcntl.F_WRLCK)
+    return out
+
+
+def case_a_tree_is_walked_while_its_files_are_copied(tmp):
+    """The walk goes on although no file that it found has been copied: folders that it makes later are there."""
+    deep, few = "deep/a/b/c", ("-r", "-j", "1", "--queued-files", "10")
+    with slow_server(tmp) as (server, go, served):
+        source = tmp / "source"
+        (source / deep).mkdir(parents=True)
+        for i in range(6):
+            (source / f"{i}").write_bytes(bytes([i]) * (5 << 20))
+        shutil.copytree(source, served / "source")
+        go.unlink()
+        with subprocess.Popen([sys.argv[1], "put", *few, f"{source}/", server.url("copy")]) as writer:
+            wait_for((served / "copy" / deep).is_dir, "the walk waits for the files")
+            assert writer.poll() is None and not list((served / "copy").glob("[0-5]"))
+            go.touch()
+            assert writer.wait(LIMIT_S) == 0
+        assert tree_of(served / "copy") == tree_of(source)
+        before = signal.signal(signal.SIGIO, signal.SIG_IGN)
+        held = leased(*(served / "source").glob("[0-5]"))
+        with subprocess.Popen([sys.argv[1], "get", *few, server.url("source/"), str(tmp / "copy")]) as reader:
+            wait_for((tmp / "copy" / deep).is_dir, "the walk waits for the files")
+            assert reader.poll() is None and not list((tmp / "copy").glob("[0-5]"))
+            for one in held:
+                os.close(one)
+            assert reader.wait(LIMIT_S) == 0
+        signal.signal(signal.SIGIO, before)
+        assert tree_of(tmp / "copy") == tree_of(source)
 
 
 CASES = {name[5:]: function for name, function in globals().items() if name.startswith("case_")}

@@ -129,10 +129,13 @@ cli::Arguments* add_copy(cli::Arguments& app, Command& c, Command::Kind kind, co
       .type_name("BYTES")
       .show_default();
   sub->add_option("-j,--streams", c.copy.options.streams,
-                  "Connections at once for the files of a tree")
+                  "Further connections for the files of a tree; a small tree has fewer")
       .type_name("N")
       .between(1U, 64U)
       .show_default();
+  sub->add_option("--queued-files", c.copy.options.queued_files,
+                  "Files of a tree that are noted before they are copied")
+      .group("");
   add_timeout(*sub, c);
   add_token(*sub, c);
   add_port_option(*sub, c.port);

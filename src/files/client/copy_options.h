@@ -1,6 +1,7 @@
 // The options of a copy, and what the copy reports while it runs. Values only.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <string>
@@ -27,7 +28,8 @@ struct CopyOptions {
   bool acls = false;            // with `archive`: ACLs, too
   bool allow_changing = false;  // keep what was copied of a file that changed meanwhile
   unsigned retry_seconds = 30;
-  unsigned streams = 1;                                   // connections for the files of a tree
+  unsigned streams = 4;                                   // connections for the files of a tree
+  std::size_t queued_files = 10000;                       // that are noted, and not copied yet
   std::uint64_t bytes_per_second = 0;                     // at most, or 0
   Filter filter;                                          // names of a tree to leave alone
   std::string state_folder;                               // KnownSource

@@ -7,9 +7,10 @@ namespace weft::files {
 
 Pace::Clock::duration Pace::due(std::uint64_t bytes, Clock::time_point now) {
   if (bytes_per_second_ == 0) return {};
-  const auto at = std::max(next_, now);
   const std::chrono::duration<double> cost(static_cast<double>(bytes) /
                                            static_cast<double>(bytes_per_second_));
+  const os::MutexLock guard(mutex_);
+  const auto at = std::max(next_, now);
   next_ = at + std::chrono::duration_cast<Clock::duration>(cost);
   return at - now;
 }

@@ -1,10 +1,12 @@
 // A limit of octets per second: each request waits until those before it are paid for.
 //
-// One thread.
+// Several threads may share it: the connections of one copy.
 #pragma once
 
 #include <chrono>
 #include <cstdint>
+
+#include "os/lock.h"
 
 namespace weft::files {
 
@@ -25,7 +27,8 @@ class Pace {
 
  private:
   const std::uint64_t bytes_per_second_;
-  Clock::time_point next_{};
+  os::Mutex mutex_;
+  Clock::time_point next_ WEFT_GUARDED_BY(mutex_){};
 };
 
 }  // namespace weft::files

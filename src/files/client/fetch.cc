@@ -14,8 +14,6 @@
 namespace weft::files {
 namespace {
 
-// Files that are noted before the first of them is fetched: what they need of memory is bounded.
-constexpr std::size_t kQueuedFiles = 10000;
 // The names of folders that are still to be walked, and what is kept to the end, may take so much:
 // a server decides how many there are.
 constexpr std::size_t kNameBytesMax = std::size_t{256} << 20U;
@@ -111,21 +109,23 @@ Outcome<void> Fetch::get_tree(const std::string& path) {
   unflushed_.clear();
   folders_.assign(1, std::string());
   folder_bytes_ = 0;
-  while (!folders_.empty()) {
-    const std::string below = folders_.back();
-    folders_.pop_back();
-    folder_bytes_ -= std::min(folder_bytes_, sizeof below + below.size());
-    auto ok = walk(path, below);
-    if (!ok && !client_->alive()) return ok;
-    if (!ok) report(ok.error());
-    if (folder_bytes_ + kept_bytes_ > kNameBytesMax) {
-      return failed(EPROTO, path,
-                    "more folders than 256 MiB of memory can name, or files with several names");
+  const auto walk_all = [&]() -> Outcome<void> {
+    while (!folders_.empty()) {
+      const std::string below = folders_.back();
+      folders_.pop_back();
+      folder_bytes_ -= std::min(folder_bytes_, sizeof below + below.size());
+      auto ok = walk(path, below);
+      if (!ok && (!client_->alive() || (working_ != nullptr && !working_->good()))) return ok;
+      if (!ok) report(ok.error());
+      if (folder_bytes_ + kept_bytes_ > kNameBytesMax) {
+        return failed(EPROTO, path,
+                      "more folders than 256 MiB of memory can name, or files with several names");
+      }
     }
-    if (files_.size() < kQueuedFiles) continue;
-    if (ok = get_queued(); !ok) return ok;
-  }
-  if (auto ok = get_queued(); !ok) return ok;
+    return get_queued();
+  };
+  const auto copied = walk_all();
+  if (auto ok = finish_streams(); !copied || !ok) return copied ? ok : copied;
   if (auto ok = make_names(); !ok) return ok;
   if (options_.remove) {
     if (auto ok = remove_extras(path); !ok) return ok;
@@ -191,6 +191,19 @@ Outcome<void> Fetch::get_file_to(const std::string& path, const Attributes& attr
   return flushes && fsync((*folder)->get()) != 0 ? failed(errno, full) : Outcome<void>();
 }
 
+namespace {
+
+// A file that an earlier copy has left need not be on the disk. As Push::flush_there().
+bool flush_here(int folder, const std::string& name, std::int64_t mtime_ns) {
+  const os::Fd file(openat(folder, name.c_str(), O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC));
+  if (file && fsync(file.get()) == 0) return true;
+  const timespec times[2] = {{0, UTIME_OMIT}, os::timespec_of(time_of_changed(mtime_ns))};
+  if (file) static_cast<void>(futimens(file.get(), times));
+  return false;
+}
+
+}  // namespace
+
 // With --durable it is on the disk, too.
 bool Fetch::is_here(int folder, const std::string& name, const Attributes& a) {
   if (!options_.only_newer) return false;
@@ -201,15 +214,6 @@ bool Fetch::is_here(int folder, const std::string& name, const Attributes& a) {
   return static_cast<std::uint64_t>(s.st_size) == a.size && mtime == a.mtime_ns &&
          !is_another(s, a) &&
          (!options_.durable || options_.dry_run || flush_here(folder, name, mtime));
-}
-
-// A file that an earlier copy has left need not be on the disk. As Push::flush_there().
-bool Fetch::flush_here(int folder, const std::string& name, std::int64_t mtime_ns) {
-  const os::Fd file(openat(folder, name.c_str(), O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC));
-  if (file && fsync(file.get()) == 0) return true;
-  const timespec times[2] = {{0, UTIME_OMIT}, os::timespec_of(time_of_changed(mtime_ns))};
-  if (file) static_cast<void>(futimens(file.get(), times));
-  return false;
 }
 
 Outcome<void> Fetch::walk(const std::string& path, const std::string& below) {
@@ -235,8 +239,7 @@ Outcome<void> Fetch::walk(const std::string& path, const std::string& below) {
     if (!ok && !client_->alive()) return ok;
     if (!ok) report(ok.error());
     if (folder_bytes_ + kept_bytes_ > kNameBytesMax) return {};  // get_tree() says so
-    if (files_.size() < kQueuedFiles) continue;
-    if (ok = get_queued(); !ok) return ok;
+    if (ok = hand_over_some(); !ok) return ok;
   }
   if (below.empty() && entries->empty()) extras_.note_empty_source();
   return options_.remove ? note_extras(below, (*folder)->get(), *entries) : Outcome<void>();

@@ -1,6 +1,6 @@
 // `weft get`, `cat` and `sync` from a server: files and trees, pipelined, resumed after a break.
 //
-// One thread.
+// One thread; Streams gives each of further connections one of its own.
 #pragma once
 
 #include <sys/stat.h>
@@ -20,6 +20,7 @@
 #include "files/client/extras.h"
 #include "files/client/listing.h"
 #include "files/client/local.h"
+#include "files/client/streams.h"
 #include "files/client/unflushed.h"
 
 namespace weft::files {
@@ -79,7 +80,6 @@ class Fetch {
   [[nodiscard]] Outcome<void> remove_extras(const std::string& path);
   [[nodiscard]] Outcome<void> remove_all(const std::string& path, const std::vector<Extra>& extras);
   [[nodiscard]] Outcome<void> remove_extra(const std::string& path, const Extra& extra);
-  [[nodiscard]] static bool flush_here(int folder, const std::string& name, std::int64_t mtime_ns);
   [[nodiscard]] Outcome<void> flush_folders();
   [[nodiscard]] bool is_here(int folder, const std::string& name, const Attributes& a);
   [[nodiscard]] bool is_another(const struct stat& here, const Attributes& a);
@@ -90,7 +90,9 @@ class Fetch {
                                           const std::string& to, const std::string& name);
   [[nodiscard]] Outcome<void> get_queued();
   [[nodiscard]] Outcome<void> get_here();
-  [[nodiscard]] Outcome<void> get_by_streams();
+  [[nodiscard]] Outcome<void> hand_over(std::size_t count);
+  [[nodiscard]] Outcome<void> hand_over_some();
+  [[nodiscard]] Outcome<void> finish_streams();
   [[nodiscard]] Outcome<void> get_small(std::size_t count);
   [[nodiscard]] Outcome<void> small_arrived(const Answer& answer, const std::uint8_t* data);
   [[nodiscard]] Outcome<void> get_again();
@@ -138,7 +140,7 @@ class Fetch {
 
   ServerAddress server_;
   CopyOptions options_;
-  Pace pace_{options_.bytes_per_second};
+  std::shared_ptr<Pace> pace_ = std::make_shared<Pace>(options_.bytes_per_second);
   CopyWatcher watcher_;
   std::unique_ptr<Client> client_;
   Registered memory_;
@@ -147,6 +149,7 @@ class Fetch {
   std::size_t folder_bytes_ = 0;      // memory that they take
   std::vector<File> files_;
   std::vector<std::unique_ptr<Fetch>> streams_;  // that help with files_
+  std::unique_ptr<Streams> working_;             // ... while they do
   std::vector<std::size_t> again_;  // of files_: changed while they were read among the small ones
   // For --archive: names of files with several, and folders whose attributes are set at the end.
   struct FirstName {

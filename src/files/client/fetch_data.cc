@@ -24,13 +24,7 @@ Failed changed(const std::string& path) {
 
 }  // namespace
 
-// Everything in files_.
-Outcome<void> Fetch::get_queued() {
-  if (options_.dry_run) return would_get_queued();
-  return options_.streams > 1 && files_.size() > 1 ? get_by_streams() : get_here();
-}
-
-// The small ones first, since they share the connection's latency.
+// Everything in files_. The small ones first, since they share the connection's latency.
 Outcome<void> Fetch::get_here() {
   const auto large = std::stable_partition(
       files_.begin(), files_.end(), [](const File& f) { return f.attributes.size <= kSmallBytes; });
@@ -83,7 +77,7 @@ Outcome<void> Fetch::get_small(std::size_t count) {
       slot_of[next] = free_slots.back();
       free_slots.pop_back();
       std::uint8_t* const room = memory_.data() + slot_of[next] * kSmallBytes;
-      pace_.wait(files_[next].attributes.size);
+      pace_->wait(files_[next].attributes.size);
       const OpenRequest request{{address_of(room), memory_.rkey(), kSmallBytes},
                                 {files_[next].path, links_}};
       ok = client_->post(request, next++);
@@ -197,7 +191,7 @@ Outcome<void> Fetch::read_range(std::uint64_t handle, std::uint64_t from, std::u
   const std::uint32_t block = std::min(kBlockBytes, client_->max_io());
   // With a limit no more is under way than what a quarter of a second brings: all that is asked for
   // and paid is lost with its connection.
-  const std::uint32_t depth = std::min({kBlocks, client_->credits(), pace_.blocks_at_once(block)});
+  const std::uint32_t depth = std::min({kBlocks, client_->credits(), pace_->blocks_at_once(block)});
   std::vector<std::uint32_t> arrived(depth, 0);
   std::uint64_t issued = from;
   std::uint64_t taken = from;
@@ -211,7 +205,7 @@ Outcome<void> Fetch::read_range(std::uint64_t handle, std::uint64_t from, std::u
       const auto bytes = static_cast<std::uint32_t>(std::min<std::uint64_t>(block, size - issued));
       request.memory = {address_of(memory_.data() + slot * block), memory_.rkey(), bytes};
       arrived[slot] = 0;
-      pace_.wait(bytes);
+      pace_->wait(bytes);
       if (auto ok = client_->post(request, issued); !ok) return ok;
       issued += bytes;
     }

@@ -99,19 +99,29 @@ Outcome<void> Push::put_files(const std::string& to, const std::optional<Attribu
   finished_.clear();
   queued_.clear();
   folders_.assign(1, {std::string(), root});
-  while (!folders_.empty()) {
+  Outcome<void> ok;
+  while (ok && !folders_.empty()) {
     const Folder one = std::move(folders_.back());
     folders_.pop_back();
-    auto ok = put_folder(one, join(to, one.below));
-    if (!ok && !link_.alive()) return ok;
-    if (!ok) report(ok.error());
+    auto put = put_folder(one, join(to, one.below));
+    if (put) continue;
+    if (is_lost()) ok = put;
+    if (ok) report(put.error());
   }
-  return put_queued();
+  if (ok) ok = put_queued();
+  auto finished = finish_streams();
+  return ok ? finished : ok;
 }
 
 // Where a connection broke, the whole tree is looked at once more: files that were there before may
 // be gone with the server, or the disk, that was there before.
 Outcome<void> Push::put_tree(const std::string& to, const std::optional<Attributes>& root) {
+  // But for the first one of each stream.
+  const auto connections = [this] {
+    unsigned out = link_.connections();
+    for (const auto& one : streams_) out += one->link_.connections() - 1;
+    return out;
+  };
   for (unsigned starts = 1;; ++starts) {
     const unsigned before = connections();
     const CopyTotals known = totals_;
@@ -191,7 +201,7 @@ Outcome<void> Push::put_folder(const Folder& one, const std::string& to) {
     if (name == "." || name == "..") continue;
     names.insert(name);
     const auto ok = put_entry(dirfd(folder.stream()), name, shared, join(to, name));
-    if (!ok && !link_.alive()) return ok;
+    if (!ok && is_lost()) return ok;
     if (!ok && options_.archive) not_copied_.insert(join(to, name));
     if (!ok) report(ok.error());
   }

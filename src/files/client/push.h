@@ -1,6 +1,6 @@
 // `weft put`, and `sync` to a server. Each file gets its name at the server only when it is whole.
 //
-// One thread.
+// One thread; Streams gives each of further connections one of its own.
 #pragma once
 
 #include <sys/stat.h>
@@ -22,6 +22,7 @@
 #include "files/client/local_version.h"
 #include "files/client/push_small.h"
 #include "files/client/server_link.h"
+#include "files/client/streams.h"
 #include "files/client/unflushed.h"
 #include "os/fd.h"
 
@@ -67,14 +68,15 @@ class Push {
   void note_failed(const QueuedFile& file, const Failed& why);
   [[nodiscard]] Outcome<void> put_queued();
   [[nodiscard]] Outcome<void> put_here();
-  [[nodiscard]] Outcome<void> put_by_streams();
+  [[nodiscard]] Outcome<void> hand_over(std::size_t count);
+  [[nodiscard]] Outcome<void> finish_streams();
   [[nodiscard]] Outcome<void> put_small(std::vector<std::size_t>& alone);
   [[nodiscard]] Outcome<void> put_file(int fd, const std::string& to, bool asks);
   [[nodiscard]] Outcome<void> try_file(int fd, const std::string& to, bool asks);
   [[nodiscard]] Outcome<void> send_file(int fd, const Version& version, const DraftReply& made,
                                         const std::string& to);
   void connected(bool same);
-  [[nodiscard]] unsigned connections() const { return link_.connections() + connections_; }
+  [[nodiscard]] bool is_lost() const;
   [[nodiscard]] PathName named(const std::string& path) const { return {path, links_}; }
   [[nodiscard]] Outcome<DraftReply> begin(const std::string& to, const Version& version);
   [[nodiscard]] Outcome<void> compare(int fd, std::uint64_t handle, std::uint64_t there,
@@ -118,7 +120,7 @@ class Push {
 
   ServerLink link_;
   CopyOptions options_;
-  Pace pace_{options_.bytes_per_second};
+  std::shared_ptr<Pace> pace_ = std::make_shared<Pace>(options_.bytes_per_second);
   CopyWatcher watcher_;
   os::Fd source_;                                             // the root of a tree
   std::string source_name_;                                   // ... as the user calls it
@@ -128,7 +130,7 @@ class Push {
   std::optional<std::unordered_map<std::string, Attributes>> there_;
   std::vector<QueuedFile> queued_;              // to be put
   std::vector<std::unique_ptr<Push>> streams_;  // that help with them
-  unsigned connections_ = 0;                    // that streams_ made anew
+  std::unique_ptr<Streams> working_;            // ... while they do
   bool looks_again_ = false;                    // what is there was told before
   // For --archive: names of files with several, first names that were not copied, and folders with
   // their names there, whose attributes are set at the end.

@@ -123,7 +123,7 @@ Outcome<void> Push::send_blocks(int fd, std::uint64_t handle, std::uint64_t from
         continue;
       }
       const WriteRequest request{handle, issued, {address_of(at), link_.memory().rkey(), want}};
-      pace_.wait(want);
+      pace_->wait(want);
       if (auto ok = link_.client().post(request, slot); !ok) return ok;
       busy |= 1U << slot;
       issued += want;

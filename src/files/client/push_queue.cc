@@ -3,7 +3,9 @@
 #include <fcntl.h>
 #include <sys/stat.h>
 
+#include <algorithm>
 #include <iterator>
+#include <memory>
 #include <utility>
 
 #include "files/client/local.h"
@@ -14,13 +16,6 @@
 #include "os/fd.h"
 
 namespace weft::files {
-namespace {
-
-// Files that are noted before the first of them is put: what they need of memory is bounded.
-constexpr std::size_t kQueuedFiles = 10000;
-
-}  // namespace
-
 // A file is noted unless there is nothing to do for it but a question or two.
 Outcome<void> Push::take_file(int folder, const struct stat& s, QueuedFile file) {
   Version version;
@@ -42,7 +37,10 @@ Outcome<void> Push::take_file(int folder, const struct stat& s, QueuedFile file)
   if (same || options_.dry_run) return put_alone(folder, file, true);
   file.bytes = version.size;
   queued_.push_back(std::move(file));
-  return queued_.size() < kQueuedFiles ? Outcome<void>() : put_queued();
+  if (queued_.size() < options_.queued_files / (options_.streams + 1)) return {};
+  // As many streams as are busy, and one more.
+  const std::size_t idle = working_ == nullptr ? 0 : working_->idle(streams_.size());
+  return hand_over(std::min<std::size_t>(options_.streams, idle + 1));
 }
 
 // Something else may have taken the name meanwhile. Opening a pipe must not wait for a writer, and
@@ -64,11 +62,26 @@ void Push::note_failed(const QueuedFile& file, const Failed& why) {
   report(why);
 }
 
-// Everything in queued_. A file that fails is reported; a failure is one of all of them.
+// Everything in queued_; the tree has been walked. As Fetch::get_queued().
 Outcome<void> Push::put_queued() {
-  return options_.streams > 1 && queued_.size() > 1 ? put_by_streams() : put_here();
+  std::vector<std::uint64_t> weights;
+  weights.reserve(queued_.size());
+  for (const QueuedFile& file : queued_) weights.push_back(SmallFiles::kMostBytes + file.bytes);
+  const std::size_t useful = Streams::useful(weights, options_.streams);
+  if (working_ == nullptr && useful <= 1) return put_here();
+  std::vector<QueuedFile> all = std::exchange(queued_, {});
+  const std::vector<std::size_t> shares = Streams::share(weights, useful);
+  Outcome<void> ok;
+  for (std::size_t i = 0; ok && i < useful; ++i) {
+    const auto from = std::make_move_iterator(all.begin());
+    queued_.assign(from + static_cast<std::ptrdiff_t>(shares[i]),
+                   from + static_cast<std::ptrdiff_t>(shares[i + 1]));
+    if (!queued_.empty()) ok = hand_over(useful);
+  }
+  return ok;
 }
 
+// Everything in queued_. A file that fails is reported; a failure is one of all of them.
 Outcome<void> Push::put_here() {
   std::vector<std::size_t> alone;
   auto ok = put_small(alone);
@@ -84,54 +97,56 @@ Outcome<void> Push::put_here() {
   return ok;
 }
 
-// As Fetch::get_by_streams().
-Outcome<void> Push::put_by_streams() {
-  Streams streams(watcher_, totals_);
-  CopyOptions options = options_;
-  options.streams = 1;
-  options.bytes_per_second = options_.bytes_per_second / options_.streams;
-  while (streams_.size() < options_.streams) {
-    auto one = std::make_unique<Push>(link_.server(), options, CopyWatcher());
-    if (!one->connect()) break;
-    streams_.push_back(std::move(one));
+// As Fetch::hand_over().
+Outcome<void> Push::hand_over(std::size_t count) {
+  if (working_ == nullptr) {
+    working_ = std::make_unique<Streams>(std::exchange(watcher_, {}));
+    watcher_ = working_->watcher(Streams::kCaller);
+  }
+  if (watcher_.progress) watcher_.progress(totals_);
+  open_streams(streams_, count, [this] {
+    CopyOptions options = options_;
+    options.streams = 1;
+    auto one = std::make_unique<Push>(link_.server(), std::move(options), CopyWatcher());
+    one->pace_ = pace_;
+    return one->connect() ? std::move(one) : nullptr;
+  });
+  if (streams_.size() < count) {
+    options_.streams = std::max(1U, static_cast<unsigned>(streams_.size()));
   }
   if (streams_.empty()) return put_here();
-  std::vector<std::uint64_t> weights;
-  weights.reserve(queued_.size());
-  for (const QueuedFile& file : queued_) weights.push_back(SmallFiles::kMostBytes + file.bytes);
-  const std::vector<std::size_t> shares = Streams::share(weights, streams_.size());
-  std::vector<Streams::Work> all;
-  for (std::size_t i = 0; i < streams_.size(); ++i) {
-    Push& one = *streams_[i];
-    one.source_ = os::Fd(fcntl(source_.get(), F_DUPFD_CLOEXEC, 0));
-    if (!one.source_) return failed(errno, source_name_);
-    one.source_name_ = source_name_;
-    one.watcher_ = streams.watcher();
-    one.links_ = links_;
-    one.totals_ = {};
-    const auto from = std::make_move_iterator(queued_.begin());
-    one.queued_.assign(from + static_cast<std::ptrdiff_t>(shares[i]),
-                       from + static_cast<std::ptrdiff_t>(shares[i + 1]));
-    all.emplace_back([&one] { return one.put_here(); });
-  }
-  const auto made = [this] {
-    unsigned sum = 0;
-    for (const auto& one : streams_) sum += one->link_.connections();
-    return sum;
-  };
-  const unsigned before = made();
-  auto ok = Streams::run(all);
-  connections_ += made() - before;
+  const auto free = working_->wait_idle(streams_.size());
+  if (!free) return tl::unexpected(free.error());
+  Push& one = *streams_[*free];
+  one.source_ = os::Fd(fcntl(source_.get(), F_DUPFD_CLOEXEC, 0));
+  if (!one.source_) return failed(errno, source_name_);
+  one.source_name_ = source_name_;
+  one.watcher_ = working_->watcher(1 + *free);
+  one.links_ = links_;
+  one.queued_ = std::exchange(queued_, {});
+  working_->begin(*free, [&one] { return one.put_here(); });
+  return {};
+}
+
+Outcome<void> Push::finish_streams() {
+  if (working_ == nullptr) return {};
+  auto ok = working_->finish();
   for (const auto& one : streams_) {
-    totals_ += one->totals_;
+    totals_ += std::exchange(one->totals_, {});
     not_copied_.merge(one->not_copied_);
+    // Made at an earlier run of the server than the one that this link knows.
+    const bool earlier = one->link_.client().verifier() != link_.client().verifier();
+    names_lost_ = names_lost_ || one->names_lost_ || (earlier && !one->unflushed_.empty());
     unflushed_.take(one->unflushed_);
-    names_lost_ = names_lost_ || one->names_lost_;
     one->watcher_ = {};
   }
-  queued_.clear();
+  watcher_ = working_->out();
+  working_.reset();
   return ok;
 }
+
+// Nothing more can be copied.
+bool Push::is_lost() const { return !link_.alive() || (working_ != nullptr && !working_->good()); }
 
 // `alone`: what is left of queued_. When the connection breaks, files of which nothing is known are
 // put again on the next one.
@@ -161,7 +176,7 @@ Outcome<void> Push::put_small(std::vector<std::size_t>& alone) {
   }
   for (unsigned starts = 1;; ++starts) {
     const std::size_t before = which.size();
-    SmallFiles small(link_.client(), link_.memory(), options_, links_, pace_);
+    SmallFiles small(link_.client(), link_.memory(), options_, links_, *pace_);
     auto ok = small.put(source_.get(), queued_, which, take);
     if (ok || link_.alive()) return ok;
     std::erase_if(which, [&](std::size_t i) { return done[i]; });
