@@ -66,6 +66,10 @@ class Device : public std::enable_shared_from_this<Device> {
   // nobody polls from now on are served by the background at once, not after some milliseconds.
   virtual void caller_sleeps() = 0;
 
+  // For tests: numbers of objects, and keys of regions, that are given back are the next to be
+  // used. Before the first object is made.
+  virtual void reuse_at_once() = 0;
+
   [[nodiscard]] virtual Counters counters() const = 0;  // all QPs, present and past
 
   // Objects that still use the device.

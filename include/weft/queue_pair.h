@@ -58,6 +58,12 @@ struct QpOptions {
   // For tests, kRc and kUc: how bad the link of a new connection is. Asked as on_late_receive is
   // called; null: it is as good as TCP.
   std::function<LinkTrouble()> link;
+  // For tests, kRc and kUc: a message meets its receive so much later than it comes, as if that had
+  // been posted late. Asked once for each, as on_late_receive is called; null: at once.
+  std::function<std::chrono::nanoseconds()> receive_late;
+  // For tests, kRc and kUc: the last octets of a Write are placed so much before the others. Asked
+  // for each piece that comes, as on_late_receive is called; 0, and null: in their order.
+  std::function<std::chrono::nanoseconds()> last_octets_first;
 };
 
 struct QpCaps {
@@ -148,6 +154,8 @@ class SharedReceiveQueue {
  public:
   virtual ~SharedReceiveQueue() = default;
   virtual Posted post_recv(std::span<const RecvWr> wrs) = 0;
+  // Receives that no message has taken.
+  [[nodiscard]] virtual std::uint32_t posted() const = 0;
   // Re-arms the limit event.  kInvalidArgument: above max_wr
   [[nodiscard]] virtual Status set_limit(std::uint32_t limit) = 0;
   //   kInvalidArgument: fewer than are posted, or over the limit

@@ -13,6 +13,7 @@
 #include "ibverbs/async.h"
 #include "ibverbs/fork_child.h"
 #include "ibverbs/registry.h"
+#include "ibverbs/shaken.h"
 #include "os/cancel.h"
 #include "os/guarded.h"
 #include "os/lock.h"
@@ -52,6 +53,7 @@ Result<std::shared_ptr<Device>> engine() {
   Result<std::shared_ptr<Device>> device = Device::open(*config);
   if (!device) return device;
   (*device)->set_async_sink(deliver_async);
+  if (shakes(shake::Effect::kOrder)) (*device)->reuse_at_once();
   engine_state->device = *device;
   return device;
 }

@@ -142,6 +142,7 @@ ibv_qp* create(ibv_pd* pd, ibv_qp_init_attr_ex& attr) {
     QpOptions options = options_of(attr, parts);
     options.context = qp.get();
     if (observer != nullptr) observe_engine(options, *qp);
+    if (shaking != nullptr) shake(options);
     auto engine = parts.pd->engine->create_qp(options);
     if (!engine) return fail_null(errno_of(engine.error()));
     qp->engine = std::move(*engine);

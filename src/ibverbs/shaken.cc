@@ -61,8 +61,9 @@ Posted PostedReceives::post(std::span<const RecvWr> wrs, const Call& call) {
   std::size_t count = wrs.size();
   {
     const os::MutexLock lock(mutex_);
-    const std::size_t room = depth_ - std::min<std::size_t>(depth_, ledger_.size());
-    if (shakes(shake::Effect::kSizes) && !shared_) count = std::min(count, room);
+    const std::size_t here = all_known_ ? ledger_.size() : waiting_();
+    const std::size_t room = depth_ - std::min<std::size_t>(depth_, here);
+    if (shakes(shake::Effect::kSizes)) count = std::min(count, room);
     for (const RecvWr& wr : wrs.first(count)) ledger_.add({wr.wr_id, true, memory_of(wr.sges)});
   }
   Posted posted = call(wrs.first(count));
@@ -74,7 +75,7 @@ Posted PostedReceives::post(std::span<const RecvWr> wrs, const Call& call) {
 
 std::optional<shake::Ledger::Entry> PostedReceives::received(std::uint64_t wr_id) {
   const os::MutexLock lock(mutex_);
-  return ledger_.received(wr_id, shared_);
+  return ledger_.received(wr_id, waiting_ != nullptr);
 }
 
 bool PostedReceives::may_use(const Sge& octets) {
@@ -83,9 +84,9 @@ bool PostedReceives::may_use(const Sge& octets) {
 }
 
 void PostedReceives::emptied() {
-  if (shared_) return;
   const os::MutexLock lock(mutex_);
-  ledger_.clear();
+  if (waiting_ == nullptr) return ledger_.clear();
+  all_known_ = false;
 }
 
 std::uint64_t Shaker::value() {
@@ -199,6 +200,19 @@ void Shaker::run() {
 
 void scramble_errno() noexcept {
   if (shaking != nullptr) errno = kErrors[shaker().value() % kErrors.size()];
+}
+
+void shake(QpOptions& options) {
+  if (!shakes(shake::Effect::kPlacement) || options.type == QpType::kUd) return;
+  struct Chance {
+    os::Mutex mutex;
+    shake::Dice dice WEFT_GUARDED_BY(mutex){shaker().plan().seed, shaker().next_stream()};
+  };
+  options.last_octets_first = [chance = std::make_shared<Chance>()] {
+    const os::MutexLock lock(chance->mutex);
+    const bool late = shaking != nullptr && chance->dice.percent(50);
+    return std::chrono::microseconds(late ? 1 + chance->dice.below(2000) : 0);
+  };
 }
 
 void shake_async_event() {

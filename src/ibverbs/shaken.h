@@ -26,6 +26,8 @@ void shake(Cq& cq, std::uint32_t depth);
 void shake(Srq& srq, std::uint32_t depth);
 // `asked`: as the program asked for it. Changes `granted`, which the program gets to see.
 void shake(Qp& qp, const ibv_qp_cap& asked, ibv_qp_cap& granted);
+// How the engine places what a new queue pair receives.
+void shake(QpOptions& options);
 
 // The queue pair is being destroyed: its completions are gone, and nothing here holds the engine's.
 void shake_destroyed(Qp& qp);

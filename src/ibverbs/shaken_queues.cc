@@ -136,7 +136,8 @@ class ShakenCq final : public CompletionQueue, public HoldsCompletions {
 class ShakenSrq final : public SharedReceiveQueue {
  public:
   ShakenSrq(std::shared_ptr<SharedReceiveQueue> inner, std::uint32_t depth)
-      : receives(std::make_shared<PostedReceives>(depth, true)), inner_(std::move(inner)) {
+      : receives(std::make_shared<PostedReceives>(depth, [inner] { return inner->posted(); })),
+        inner_(std::move(inner)) {
     shaker().add(receives);
   }
 
@@ -146,6 +147,7 @@ class ShakenSrq final : public SharedReceiveQueue {
     if (shaking == nullptr) return inner_->post_recv(wrs);
     return receives->post(wrs, [this](auto some) { return inner_->post_recv(some); });
   }
+  [[nodiscard]] std::uint32_t posted() const override { return inner_->posted(); }
   Status resize(std::uint32_t max_wr) override {
     Status done = inner_->resize(max_wr);
     if (done) receives->resize(max_wr);
@@ -248,6 +250,7 @@ class ShakenQp final : public QueuePair,
   }
   // The program destroys it. Other threads may hold it for a moment yet, but not the engine's.
   void close() {
+    receives_->emptied();
     {
       const os::MutexLock lock(ringing_);
       rung_.reset();
@@ -351,7 +354,7 @@ void shake(Qp& qp, const ibv_qp_cap& asked, ibv_qp_cap& granted) {
     // One that was made before a fork() is not shaken; nor is this one then.
     receives = static_cast<ShakenSrq&>(*qp.srq->engine).receives;
   } else {
-    receives = std::make_shared<PostedReceives>(asked.max_recv_wr, false);
+    receives = std::make_shared<PostedReceives>(asked.max_recv_wr);
     shaker().add(receives);
   }
   auto shaken = std::make_shared<ShakenQp>(qp.engine, asked, std::move(receives));

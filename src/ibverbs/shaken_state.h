@@ -13,6 +13,7 @@
 #include <queue>
 #include <span>
 #include <unordered_map>
+#include <utility>
 #include <vector>
 
 #include "ibverbs/objects.h"
@@ -50,25 +51,29 @@ class HoldsCompletions {
 // The receives of a queue pair, or of several that share a queue.
 class PostedReceives {
  public:
-  // `shared`: by several queue pairs. When one of them is reset or destroyed, nobody hears of the
-  // receives that it had taken. So there their number does not bound what is posted.
-  PostedReceives(std::uint32_t depth, bool shared) : depth_(depth), shared_(shared) {}
+  // `waiting`: how many of a queue that several queue pairs share no message has taken; null: it is
+  // one queue pair's.
+  using Waiting = std::function<std::uint32_t()>;
+  explicit PostedReceives(std::uint32_t depth, Waiting waiting = nullptr)
+      : depth_(depth), waiting_(std::move(waiting)) {}
   using Call = std::function<Posted(std::span<const RecvWr>)>;
   // Posts by `call` those for which there is room.
   [[nodiscard]] Posted post(std::span<const RecvWr> wrs, const Call& call);
   [[nodiscard]] std::optional<shake::Ledger::Entry> received(std::uint64_t wr_id);
   [[nodiscard]] bool may_use(const Sge& octets);
-  // A queue pair was reset. Receives of a queue that is shared are there for the others.
+  // A queue pair was reset or destroyed. Receives of a queue that is shared are there for the
+  // others; but nobody hears of those that it had taken.
   void emptied();
   void resize(std::uint32_t depth) { depth_ = depth; }
   [[nodiscard]] std::uint32_t depth() const { return depth_; }
 
  private:
   std::atomic<std::uint32_t> depth_;
-  const bool shared_;
+  const Waiting waiting_;
   os::Mutex posting_;  // taken before mutex_
   os::Mutex mutex_;
   shake::Ledger ledger_ WEFT_GUARDED_BY(mutex_);
+  bool all_known_ WEFT_GUARDED_BY(mutex_) = true;  // of a shared one: all that are there are due
 };
 
 // Never destroyed: programs call from atexit handlers.

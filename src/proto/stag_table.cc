@@ -139,7 +139,8 @@ bool StagTable::add_chunk() {
 Result<std::uint32_t> StagTable::take_slot() {
   if (chunks_ == nullptr) return fail(Error::kNoMemory);
   const bool can_grow = slots_made_ < entries_max_;
-  if (can_grow && free_count_ <= kFreeMin && (slots_made_ % kChunkEntries != 0 || add_chunk())) {
+  const std::uint32_t waits = reuses_ ? 0 : kFreeMin;
+  if (can_grow && free_count_ <= waits && (slots_made_ % kChunkEntries != 0 || add_chunk())) {
     ++used_;
     return slots_made_++;
   }
@@ -158,12 +159,13 @@ void StagTable::give_slot(std::uint32_t slot) {
   entry.spec = {};
   entry.is_window = false;
   entry.windows = 0;
-  if (free_count_ == 0) {
+  if (reuses_) {
+    entry.windows = free_head_;
     free_head_ = slot;
   } else {
-    entry_at(free_tail_).windows = slot;
+    (free_count_ == 0 ? free_head_ : entry_at(free_tail_).windows) = slot;
+    free_tail_ = slot;
   }
-  free_tail_ = slot;
   ++free_count_;
   --used_;
 }
@@ -184,7 +186,8 @@ Result<Stag> StagTable::add(const MemorySpec& spec) {
   if (!slot) return fail(slot.error());
   MemoryEntry& entry = entry_at(*slot);
   entry.spec = spec;
-  const Stag stag = Stag::of(permute(*slot), renew_key(*slot));
+  const std::uint8_t before = entry.keys[0];  // 0: perhaps it has had none
+  const Stag stag = Stag::of(permute(*slot), reuses_ && before != 0 ? before : renew_key(*slot));
   entry.stag.store(stag.value, std::memory_order_release);
   return stag;
 }

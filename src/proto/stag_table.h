@@ -6,7 +6,8 @@
 // its lock held calls revoke() until that says so.
 //
 // STags cannot be guessed: the index is a keyed permutation of the slot number, the 8-bit key is
-// random, and a freed slot waits behind all other free slots before it is used again.
+// random, and a freed slot waits behind all other free slots before it is used again (but for
+// reuse_at_once()).
 #pragma once
 
 #include <weft/types.h>
@@ -225,6 +226,13 @@ class StagTable {
   // Invalidates, and gives back the slot.   kNotFound, kBusy
   [[nodiscard]] Status remove(Stag stag);
 
+#ifdef WEFT_PROFILE_SMALL
+  static constexpr bool reuses_ = false;
+#else
+  // For tests: a slot that is given back is the next one, and a region in it has the same STag.
+  void reuse_at_once() noexcept { reuses_ = true; }
+#endif
+
   [[nodiscard]] std::uint32_t used() const noexcept { return used_; }
 
  private:
@@ -257,6 +265,9 @@ class StagTable {
   std::uint32_t free_head_ = 0;
   std::uint32_t free_tail_ = 0;
   std::uint32_t free_count_ = 0;
+#ifndef WEFT_PROFILE_SMALL
+  bool reuses_ = false;
+#endif
   // By slot / kChunkEntries. Zeroed lazily by the allocator: what is not used costs no memory.
   std::atomic<MemoryEntry*>* chunks_ = nullptr;
   std::optional<Arena> memory_;  // what is left of the caller's; none: the heap

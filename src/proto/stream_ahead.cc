@@ -132,6 +132,7 @@ std::uint8_t* StreamRx::target_ahead(const std::uint8_t* header, std::uint32_t p
   const Stream& s = stream();
   const Result<Opcode> op = check_segment_control(header[0], header[1]);
   if (!op || !peek_tagged(header[0])) return nullptr;
+  if (s.params_.peer_memory.last_octets_first) return nullptr;
   const DdpTagged h = load_ddp_tagged(header);
   std::uint8_t* at = nullptr;
   MemoryFault fault = MemoryFault::kInvalidStag;

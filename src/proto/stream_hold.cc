@@ -4,6 +4,7 @@
 //
 // A payload that its target cannot take now waits in the same way, for as long as the target likes.
 #include <algorithm>
+#include <cstring>
 #include <new>
 #include <utility>
 
@@ -15,6 +16,7 @@ namespace {
 
 // How often the receive queue is looked at, for queues that tell nobody of a post.
 constexpr Duration kRetryPause{1'000'000};
+constexpr std::size_t kLastOctets = 64;  // of a Write, for tests
 
 }  // namespace
 
@@ -38,6 +40,31 @@ void StreamRx::hold(MarkedOctets ulpdu) {
   if (!for_target) s.host_.receive_late(LateReceive::kBegins, Duration{0});
   hold_.retry_at = std::min(now + kRetryPause, hold_.held->until);
 }
+
+#ifndef WEFT_PROFILE_SMALL
+// The others wait, as for a target.
+Stored StreamRx::Hold::place_last_first(StreamHost& host, const MemoryEntry& entry,
+                                        std::uint64_t to, std::uint8_t* at, MarkedOctets& payload) {
+  const std::size_t size = payload.size();
+  const std::span<const std::uint8_t> octets = payload.front();
+  const bool may_part = octets.size() == size && size > 1 &&  // no markers are among them
+                        !has(entry.spec.access, kByMethod);
+  if (last_octets == 0 && may_part) {
+    const Duration wait = host.last_octets_first();
+    if (wait.count() > 0) {
+      last_octets = std::min(size / 2, kLastOctets);
+      others_at = host.now() + wait;
+      const std::size_t before = size - last_octets;
+      std::memcpy(at + before, octets.data() + before, last_octets);
+    }
+  }
+  if (last_octets != 0 && host.now() < others_at) return Stored::kLater;
+  const std::size_t placed = std::exchange(last_octets, 0);
+  const Stored stored = store(entry, to, at, payload, size - placed);
+  payload.drop(placed);
+  return stored;
+}
+#endif
 
 bool StreamRx::retry_receive() {
   if (!profile::kHeap || hold_.held == nullptr) return true;

@@ -41,12 +41,16 @@ class StreamHost : public CarryPool, public BatchSource {
   // Never called: each virtual function takes room in ROM.
   void peer_access(const PeerAccess& /*what*/) {}
   void step(const Step& /*what*/) {}
+  [[nodiscard]] Duration last_octets_first() { return Duration{0}; }
 #else
-  // With StreamParams::accesses: the peer uses memory of this side.
+  // With PeerMemoryWishes: the peer uses memory of this side.
   virtual void peer_access(const PeerAccess& /*what*/) {}
 
   // With StreamParams::steps: where a request or a message is on its way.
   virtual void step(const Step& /*what*/) {}
+
+  // With PeerMemoryWishes.
+  [[nodiscard]] virtual Duration last_octets_first() { return Duration{0}; }
 #endif
 
   // BindWindow or LocalInvalidate, in its turn in the send queue.

@@ -15,6 +15,14 @@
 
 namespace weft::proto {
 
+// The wishes of the host about memory that the peer uses.
+struct PeerMemoryWishes {
+  bool to_hear = false;  // of it
+  // For tests: to be asked how much earlier than the others the last octets of a Write are placed.
+  // Not for transports that feed().
+  bool last_octets_first = false;
+};
+
 // The outcome of start-up, plus local policy.
 struct StreamParams {
   StreamId id;
@@ -27,8 +35,8 @@ struct StreamParams {
   bool hold_completions = false;  // complete Sends and Writes only when acked() has passed them too
 #ifdef WEFT_PROFILE_SMALL
   // Endpoints without an operating system do not use these (profile::kWired): the code is left out.
-  static constexpr bool acks = false, unreliable = false, keeps_work = false, steps = false,
-                        accesses = false;
+  static constexpr bool acks = false, unreliable = false, keeps_work = false, steps = false;
+  static constexpr PeerMemoryWishes peer_memory{};
   static constexpr std::optional<PathMode> path{};
   static constexpr Duration recv_wait{0}, not_ready_pause{0};
   static constexpr std::uint32_t receive_pd = 0;
@@ -53,8 +61,8 @@ struct StreamParams {
   // When the peer is gone, requests that are not finished stay in the send queue, and a receive
   // that is being placed goes back to the host. Else both are flushed.
   bool keeps_work = false;
-  bool steps = false;     // the host wants to know of the steps of requests and messages
-  bool accesses = false;  // ... and of the memory that the peer uses
+  bool steps = false;  // the host wants to know of the steps of requests and messages
+  PeerMemoryWishes peer_memory;
 #endif
   RtrKind rtr = RtrKind::kNone;  // initiator, peer-to-peer: RTR to send first
   std::optional<Violation>

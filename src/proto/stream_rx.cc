@@ -45,9 +45,10 @@ bool StreamRx::on_direct(MarkedOctets bytes, std::uint32_t ulpdu_len) {
   return true;
 }
 
-// The payload of the open segment goes, at least in part, to a method.
+// The payload of the open segment goes, at least in part, to a method, or not in its order.
 bool StreamRx::by_method() {
   if (seg_.op == Opcode::kWrite) {
+    if (stream().params_.peer_memory.last_octets_first) return true;
     return pin_.entry() != nullptr && has(pin_.entry()->spec.access, kByMethod);
   }
   const Cursor& cursor = open_cursor();
@@ -177,9 +178,15 @@ void StreamRx::note_first_fpdu() {
 bool StreamRx::place(MarkedOctets payload) {
   if (payload.empty()) return true;
   const std::size_t bytes = payload.size();
-  const Stored stored = seg_.op == Opcode::kWrite
-                            ? store(*pin_.entry(), seg_.to + seg_.placed, write_at_, payload, bytes)
-                            : scatter_to_sges(open_cursor(), payload);
+  Stored stored;
+  if (seg_.op != Opcode::kWrite) {
+    stored = scatter_to_sges(open_cursor(), payload);
+  } else if (!profile::kSmall && stream().params_.peer_memory.last_octets_first) [[unlikely]] {
+    stored = hold_.place_last_first(stream().host_, *pin_.entry(), seg_.to + seg_.placed, write_at_,
+                                    payload);
+  } else {
+    stored = store(*pin_.entry(), seg_.to + seg_.placed, write_at_, payload, bytes);
+  }
   seg_.placed += static_cast<std::uint32_t>(bytes - payload.size());
   if (stored == Stored::kAll) [[likely]]
     return true;

@@ -127,6 +127,16 @@ class StreamRx {
     bool seen_before = false;        // the next one has been held: it is counted already
     std::unique_ptr<Held> held;
     Instant retry_at = Instant::never();
+#ifndef WEFT_PROFILE_SMALL
+    // With PeerMemoryWishes: so many have been placed, and the others then.
+    std::size_t last_octets = 0;
+    Instant others_at;
+#endif
+
+    // The octets of a Write, from tagged offset `to` on, which is `at`. kLater: not all, so far.
+    [[nodiscard]] Stored place_last_first(StreamHost& host, const MemoryEntry& entry,
+                                          std::uint64_t to, std::uint8_t* at,
+                                          MarkedOctets& payload);
   };
 
   // The RDMA Write being placed, and the last one.

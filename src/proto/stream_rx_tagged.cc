@@ -23,7 +23,7 @@ bool StreamRx::check_write() {
   Stream& s = stream();
   // RFC 5041 5.2: the STag and TO of a segment without payload are not checked.
   if (seg_.payload_len == 0) {
-    if (s.params_.accesses)
+    if (s.params_.peer_memory.to_hear)
       s.host_.peer_access({Access::kRemoteWrite, !write_.open, seg_.last, nullptr, 0});
     return true;
   }
@@ -42,7 +42,7 @@ bool StreamRx::check_write() {
     if (seg_.stag != write_.stag) return fail_segment(Violation::kWriteOtherStag);
     if (seg_.to != write_.next_to) return fail_segment(Violation::kWriteOtherTo);
   }
-  if (s.params_.accesses) {
+  if (s.params_.peer_memory.to_hear) {
     s.host_.peer_access(
         {Access::kRemoteWrite, !write_.open, seg_.last, write_at_, seg_.payload_len});
   }

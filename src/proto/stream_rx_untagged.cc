@@ -179,7 +179,7 @@ bool StreamRx::on_read_request(std::span<const std::uint8_t> body) {
       s.violate(read_violation(fault), &report);
       return false;
     }
-    if (s.params_.accesses)
+    if (s.params_.peer_memory.to_hear)
       s.host_.peer_access({Access::kRemoteRead, true, true, at, slot.read.size});
   }
   s.requests_.add();
@@ -213,7 +213,7 @@ bool StreamRx::on_atomic_request(std::span<const std::uint8_t> body) {
   slot.is_atomic = true;
   slot.request_id = request->request_id;
   slot.msn = seg_.msn;
-  if (s.params_.accesses)
+  if (s.params_.peer_memory.to_hear)
     s.host_.peer_access({Access::kRemoteAtomic, true, true, at, sizeof(std::uint64_t)});
   slot.original = s.host_.execute_atomic(at, *request);
   s.requests_.add();

@@ -8,8 +8,9 @@
 namespace weft::shake {
 namespace {
 
-constexpr std::array kEffects = {Effect::kArm,   Effect::kLate,  Effect::kUndefined,
-                                 Effect::kErrno, Effect::kSizes, Effect::kOrder};
+constexpr std::array kEffects = {Effect::kArm,       Effect::kLate,  Effect::kPlacement,
+                                 Effect::kUndefined, Effect::kErrno, Effect::kSizes,
+                                 Effect::kOrder};
 
 std::uint32_t bit(Effect effect) { return 1U << static_cast<unsigned>(effect); }
 

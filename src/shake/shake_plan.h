@@ -14,10 +14,11 @@ namespace weft::shake {
 enum class Effect : std::uint8_t {
   kArm = 1,        // a completion lands between the empty poll and the call that arms
   kLate = 2,       // sources are read, and completions of requests shown, late
+  kPlacement = 3,  // the last octets of a Write are there before the others
   kUndefined = 4,  // what has no defined contents is not zero
   kErrno = 5,      // calls that return their error leave another one in errno
   kSizes = 6,      // nothing is larger than it was asked for
-  kOrder = 7,      // queues complete in any order among each other
+  kOrder = 7,      // queues complete in any order among each other; numbers and keys are reused
 };
 
 struct Plan {

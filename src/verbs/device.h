@@ -102,6 +102,11 @@ class DeviceImpl final : public Device, public progress::ProgressHost {
     return async_events_.next(timeout);
   }
   void set_async_sink(std::function<void(const AsyncEvent&)> sink) override;
+  void reuse_at_once() override {
+    numbers_.reuse_at_once();
+    const os::MutexLock lock(memory_.mutex);
+    memory_.stags.reuse_at_once();
+  }
   void caller_sleeps() override {
     if (usable()) shards_.doubt_callers();
   }

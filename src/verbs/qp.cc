@@ -122,8 +122,7 @@ Status QueuePairImpl::attach(std::unique_ptr<io::Transport> transport,
     ord_.store(params.ord, std::memory_order_relaxed);
     proto::StreamParams mine = params;
     mine.id = stream_id();
-    set_hearing(mine);
-    if (mine.steps) queues_.tell({.what = Step::What::kConnected, .fd = transport->fd()});
+    set_wishes(mine, *transport);
     if (const auto* srq = queues_.srq()) mine.receive_pd = srq->pd()->number();
     mine.hold_completions = device_.config().completions == CompletionMode::kAcked;
     writes_seen_ = 0;

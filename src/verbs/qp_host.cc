@@ -18,10 +18,27 @@ QpHost::QpHost(std::shared_ptr<ProtectionDomainImpl> pd, const QpOptions& option
       on_late_receive_(options.on_late_receive),
       on_refused_memory_(options.on_refused_memory),
       on_peer_access_(options.on_peer_access),
-      link_(options.link) {}
+      link_(options.link),
+      receive_late_(options.receive_late),
+      last_octets_first_(options.last_octets_first) {}
+
+void QpHost::set_wishes(proto::StreamParams& params, const io::Transport& transport) {
+  receive_due_.reset();
+  params.peer_memory.last_octets_first = static_cast<bool>(last_octets_first_);
+  set_hearing(params);
+  if (params.steps) queues_.tell({.what = Step::What::kConnected, .fd = transport.fd()});
+}
+
+bool QpHost::take_late_receive(proto::RecvWqe& out) {
+  const Instant now = os::now();
+  if (!receive_due_) receive_due_ = now + receive_late_();
+  if (now < *receive_due_ || !queues_.take_receive(out)) return false;
+  receive_due_.reset();
+  return true;
+}
 
 Status QpHost::put_on_link(std::unique_ptr<io::Transport>& transport,
-                           const proto::StreamParams& params) const {
+                           const proto::StreamParams& params) {
   if (!link_) return {};
   return os::guarded([&]() -> Status {
     io::put_on_bad_link(transport, link_(), {params.crc, params.path == PathMode::kTcp});

@@ -21,6 +21,7 @@ class SharedReceiveQueueImpl final : public SharedReceiveQueue,
   ~SharedReceiveQueueImpl() override;
 
   Posted post_recv(std::span<const RecvWr> wrs) override;
+  [[nodiscard]] std::uint32_t posted() const override;
   [[nodiscard]] Status set_limit(std::uint32_t limit) override;
   [[nodiscard]] Status resize(std::uint32_t max_wr) override;
   [[nodiscard]] std::uint32_t max_wr() const override;
@@ -35,7 +36,6 @@ class SharedReceiveQueueImpl final : public SharedReceiveQueue,
   // Takes the oldest receive into `out`, which has room for max_sge() SGEs behind it. False: none
   // is posted. Raises kSrqLimitReached once when fewer than limit() are left.
   [[nodiscard]] bool take(proto::RecvWqe& out);
-  [[nodiscard]] std::uint32_t posted() const;
 
   [[nodiscard]] const std::shared_ptr<ProtectionDomainImpl>& pd() const { return pd_; }
   void add_user() noexcept { users_.fetch_add(1, std::memory_order_relaxed); }  // a QP

@@ -16,8 +16,9 @@ from harness import WEFT, Network, Process, check, main  # noqa: E402
 LIMIT_S = 60
 SEEDS = 20
 TWIN_SEEDS = 3
-ANIMALS = ("shake1", "shake2", "shake4", "shake4_tail", "shake4_private", "shake4_written", "shake5",
-           "shake6", "shake6_inline", "shake6_cq", "shake7")
+ANIMALS = ("shake1", "shake2", "shake3", "shake4", "shake4_tail", "shake4_private", "shake4_written",
+           "shake5", "shake6", "shake6_inline", "shake6_cq", "shake6_srq", "shake7", "shake7_numbers",
+           "shake7_keys")
 
 
 def run(program, *options):

@@ -28,6 +28,7 @@ class Leaving final : public SharedReceiveQueue {
     return nullptr;
   }
   Posted post_recv(std::span<const RecvWr> /*wrs*/) override { return {}; }
+  [[nodiscard]] std::uint32_t posted() const override { return 0; }
   [[nodiscard]] Status set_limit(std::uint32_t /*limit*/) override { return {}; }
   [[nodiscard]] Status resize(std::uint32_t /*max_wr*/) override { return {}; }
   [[nodiscard]] std::uint32_t max_wr() const override { return 0; }

@@ -46,11 +46,12 @@ TEST(ShakePlan, TakesASeedAndEffects) {
   EXPECT_TRUE(plan_of("18446744073709551615").has(Effect::kOrder));
   EXPECT_TRUE(plan_of("0:2,5").has(Effect::kLate));
   EXPECT_TRUE(plan_of("0:2,5").has(Effect::kErrno));
+  EXPECT_TRUE(plan_of("0:3").has(Effect::kPlacement));
   EXPECT_FALSE(plan_of("0:2,5").has(Effect::kArm));
 }
 
 TEST(ShakePlan, RefusesWhatIsNeither) {
-  for (const char* text : {"", "x", "-1", "7x", "7:", "7:0", "7:3", "7:8", "7:1,", "7:1,,2", "7:99",
+  for (const char* text : {"", "x", "-1", "7x", "7:", "7:0", "7:8", "7:1,", "7:1,,2", "7:99",
                            "18446744073709551616", ":1", "7:1:2"}) {
     std::string why;
     EXPECT_FALSE(parse_plan(text, why)) << text;

@@ -100,8 +100,7 @@ Status QueuePairImpl::link(std::unique_ptr<io::Transport> transport,
     wired_.peer_psn = peer_psn;
     proto::StreamParams mine = params;
     mine.id = stream_id();
-    set_hearing(mine);
-    if (mine.steps) queues_.tell({.what = Step::What::kConnected, .fd = transport->fd()});
+    set_wishes(mine, *transport);
     if (const auto* srq = queues_.srq()) mine.receive_pd = srq->pd()->number();
     mine.acks = type_ == QpType::kRc;
     mine.unreliable = !mine.acks;
