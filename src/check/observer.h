@@ -8,6 +8,7 @@
 #include <weft/link.h>
 
 #include <array>
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -46,6 +47,7 @@ struct Made {
   std::array<const void*, 4> parents{};  // what it keeps from being destroyed; null: none
   std::uint32_t number = 0;              // of a queue pair
   std::uint32_t depth = 0;               // of a completion queue, as it was asked for
+  bool is_datagram = false;              // a queue pair of datagrams
   // Those of a queue pair: as the program asked for it.
   std::uint32_t send_depth = 0;
   std::uint32_t send_sges = ~0U;
@@ -144,6 +146,7 @@ struct InjectedCm {
   int event = 0;  // rdma_cm_event_type
   int error = 0;  // errno
   bool follows = false;
+  std::string private_data = {};
 };
 
 // A call that has to fail.
@@ -195,8 +198,9 @@ class Observer {
   virtual void in_call(const char* name) = 0;
 
   // A call that may fail, and that it returns now: calls nest. How it has to fail, having done
-  // nothing else (`weft faults sweep`). `has_second`: it posts a list of several requests.
-  virtual Failing may_fail(const char* call, bool has_second) = 0;
+  // nothing else (`weft faults sweep`). `qp`: the queue pair that it is about, if it is about one.
+  // `has_second`: it posts a list of several requests.
+  virtual Failing may_fail(const char* call, const void* qp, bool has_second) = 0;
   virtual void is_over() = 0;
 
   virtual void made(const Made& object) = 0;
@@ -228,6 +232,10 @@ class Observer {
   // A queue pair has a new connection, on a link like that. By any thread, with locks of the engine
   // held.
   virtual LinkTrouble link(const void* qp) = 0;
+  // Whether messages to new queue pairs may have to wait for their receives; and how long the next
+  // one has to, as link().
+  virtual bool delays_receives() = 0;
+  virtual std::chrono::nanoseconds receive_late(const void* qp) = 0;
   virtual void completed(const Completed& completion) = 0;
   // The program reads a field of a completion (`call`) that is undefined: because of its status, or
   // with success because of what it is a completion of.

@@ -37,6 +37,13 @@ constexpr std::array<std::string_view, 8> kNotOfQueuePairs = {"SUCCESS",
                                                               "INV_EEC_STATE_ERR",
                                                               "?"};
 
+constexpr int kRejected = 8;               // rdma_cm's
+constexpr std::size_t kMostPrivate = 150;  // of a reject of InfiniBand, with the quotes
+
+// Their first argument is one.
+constexpr std::array<std::string_view, 5> kCallsOfQps = {
+    "ibv_post_send", "ibv_post_recv", "ibv_wr_complete", "ibv_modify_qp", "ibv_query_qp"};
+
 constexpr auto kSignals = std::to_array<Named>({{"SIGKILL", SIGKILL},
                                                 {"SIGTERM", SIGTERM},
                                                 {"SIGINT", SIGINT},
@@ -115,18 +122,6 @@ std::string list_of_statuses() {
   return out;
 }
 
-// 1st, 2nd, 3rd, 4th, or the number alone.
-std::optional<std::uint64_t> place_of(std::string_view text) {
-  for (const std::string_view ending : {"st", "nd", "rd", "th"}) {
-    if (text.ends_with(ending)) {
-      text.remove_suffix(ending.size());
-      break;
-    }
-  }
-  const auto number = number_of<std::uint64_t>(text);
-  return number && *number > 0 ? number : std::nullopt;
-}
-
 Done read_place(Line& line, FaultRule& rule) {
   while (line.take_if("in")) {
     if (line.take_if("rank")) {
@@ -137,8 +132,11 @@ Done read_place(Line& line, FaultRule& rule) {
     } else if (line.take_if("program")) {
       if (line.at_end()) return line.wrong("write a pattern for the command line, as *client*");
       rule.program = line.take();
+    } else if (line.take_if("host")) {
+      if (line.at_end()) return line.wrong("write the name of a host");
+      rule.host = line.take();
     } else {
-      return line.wrong("write `in rank N` or `in program PATTERN`");
+      return line.wrong("write `in rank N`, `in host NAME` or `in program PATTERN`");
     }
   }
   return {};
@@ -152,6 +150,18 @@ Done read_call(Line& line, FaultRule& rule) {
   rule.call = call;
   rule.error = error_of(call);
   line.take();
+  Line ahead = line;  // `from 3rd` is something else
+  if (ahead.take_if("from") && ahead.take_if("lib")) {
+    line = ahead;
+    if (line.at_end()) return line.wrong("write a pattern for the name of a library, as libmpi*");
+    rule.library = line.take();
+  }
+  if (auto done = read_qp(line, rule); !done || !rule.qp) return done;
+  if (std::ranges::find(kCallsOfQps, rule.call) == kCallsOfQps.end()) {
+    return tl::unexpected(std::to_string(line.number()) + ": on qp: " + rule.call +
+                          " is no call about one; that are post_send, post_recv, wr_complete, "
+                          "modify_qp and query_qp");
+  }
   return {};
 }
 
@@ -214,54 +224,11 @@ Done read_effect(Line& line, FaultRule& rule) {
   if (line.take_if("cm")) return read_cm(line, rule);
   if (line.take_if("kill")) return read_kill(line, rule);
   if (line.word() == "link" || line.word() == "octet") return read_link(line, rule);
+  if (line.take_if("receive")) return read_receive(line, rule);
   if (!line.take_if("disconnect"))
-    return line.wrong("write fail, complete, event, cm, link, octet, disconnect or kill");
+    return line.wrong("write fail, complete, event, cm, link, octet, receive, disconnect or kill");
   rule.effect = Effect::kDisconnect;
   return read_object(line, rule, Object::kQp);
-}
-
-bool comes_by_itself(Effect effect) { return effect >= Effect::kEvent; }
-
-Done read_after(Line& line, When& when) {
-  if (line.at_end()) return line.wrong("write a time as 2s or 10ms, or the name of a rule");
-  const char first = line.word().front();
-  const bool is_time = (first >= '0' && first <= '9') || first == '.' || first == '-';
-  const auto time = time_of(line.word());
-  if (is_time && !time) return line.wrong("write a time as 2s, 10ms or 50us, at most 1000000s");
-  if (is_time) {
-    when.how = When::How::kAfterTime;
-    when.time = *time;
-  } else {
-    when.how = When::How::kAfterRule;
-    when.rule = line.word();
-  }
-  line.take();
-  return {};
-}
-
-Done read_when(Line& line, When& when) {
-  const std::string_view how = line.word();
-  if (line.take_if("after")) return read_after(line, when);
-  if (how == "with") {
-    line.take();
-    if (!line.word().ends_with('%')) return line.wrong("write a share as 5%");
-    const auto share = number_of<double>(line.word().substr(0, line.word().size() - 1));
-    if (!share || !(*share > 0) || *share > 100) return line.wrong("write a share as 5%, to 100%");
-    when.how = When::How::kShare;
-    when.percent = *share;
-    line.take();
-    return {};
-  }
-  if (how != "on" && how != "from" && how != "every") {
-    return line.wrong("write when: on 3rd, from 3rd, every 1000, with 5%, after 2s, after NAME");
-  }
-  line.take();
-  const auto count = place_of(line.word());
-  if (!count) return line.wrong("write a number from 1, as 3rd or 1000");
-  when.how = how == "on" ? When::How::kOn : how == "from" ? When::How::kFrom : When::How::kEvery;
-  when.count = *count;
-  line.take();
-  return {};
 }
 
 // The other requests of a list, and the data.
@@ -275,11 +242,20 @@ Done read_rest(Line& line, FaultRule& rule) {
   }
   if (rule.effect == Effect::kCompleteSend && !line.take_if("delivered"))
     rule.lost = line.take_if("lost");
+  if (rule.effect == Effect::kCm && line.word() == "private") {
+    if (rule.number != kRejected) return line.wrong("only REJECTED brings private data");
+    line.take();
+    const std::string_view word = line.word();
+    if (word.size() < 2 || word.front() != '"' || word.back() != '"' || word.size() > kMostPrivate)
+      return line.wrong("write the data in quotes, without blanks, at most 148 of them");
+    rule.private_data = word.substr(1, word.size() - 2);
+    line.take();
+  }
   return {};
 }
 
 Done read_error(Line& line, FaultRule& rule) {
-  if (comes_by_itself(rule.effect)) return {};
+  if (comes_by_itself(rule.effect) || rule.effect == Effect::kReceiveLate) return {};
   const bool call = rule.effect == Effect::kFail || rule.effect == Effect::kCm;
   if (rule.number == kTimewaitExit && rule.effect == Effect::kCm) return {};  // it has none
   if (!line.take_if("with")) {
@@ -298,18 +274,35 @@ Done read_error(Line& line, FaultRule& rule) {
   return read_rest(line, rule);
 }
 
-tl::expected<FaultRule, std::string> read_rule(Line& line) {
+// `for 500ms`: a port is up again then, by a rule of its own. Nothing: it is for good.
+tl::expected<std::optional<FaultRule>, std::string> read_end(Line& line, const FaultRule& rule) {
+  constexpr int kPortActive = 9, kPortError = 10;
+  if (!line.take_if("for")) return std::nullopt;
+  if (rule.effect != Effect::kEvent || rule.number != kPortError ||
+      rule.when.how != When::How::kAfterTime)
+    return line.wrong("only `event PORT_ERR after 2s` is for a time");
+  const auto time = time_of(line.word());
+  if (!time) return line.wrong("write a time as 2s, 10ms or 50us");
+  line.take();
+  FaultRule end = rule;
+  end.number = kPortActive;
+  end.when.time += *time;
+  return end;
+}
+
+// Often one.
+tl::expected<std::vector<FaultRule>, std::string> read_rules(Line& line) {
   FaultRule rule;
   rule.line = line.number();
   for (Done (*const read)(Line&, FaultRule&) : {read_place, read_effect}) {
     if (auto done = read(line, rule); !done) return tl::unexpected(done.error());
   }
-  if (comes_by_itself(rule.effect) && line.word() != "after")
-    return line.wrong("write when: after 2s, after NAME");
   if (rule.effect != Effect::kLink) {
-    if (auto done = read_when(line, rule.when); !done) return tl::unexpected(done.error());
+    if (auto done = read_when(line, rule); !done) return tl::unexpected(done.error());
     if (auto done = read_error(line, rule); !done) return tl::unexpected(done.error());
   }
+  auto end = read_end(line, rule);
+  if (!end) return tl::unexpected(end.error());
   if (line.take_if("as")) {
     const char first = line.at_end() ? '0' : line.word().front();
     if ((first >= '0' && first <= '9') || first == '.' || first == '-')
@@ -317,7 +310,9 @@ tl::expected<FaultRule, std::string> read_rule(Line& line) {
     rule.name = line.take();
   }
   if (!line.at_end()) return line.wrong("the rule is complete; each has a line of its own");
-  return rule;
+  std::vector<FaultRule> out{std::move(rule)};
+  if (*end) out.push_back(std::move(**end));
+  return out;
 }
 
 const FaultRule* named(const FaultFile& file, const std::string& name) {
@@ -386,9 +381,9 @@ tl::expected<FaultFile, std::string> parse_faults(std::string_view text) {
       if (!line.at_end()) return line.wrong("the seed is complete");
       continue;
     }
-    auto rule = read_rule(line);
-    if (!rule) return tl::unexpected(rule.error());
-    out.rules.push_back(std::move(*rule));
+    auto rules = read_rules(line);
+    if (!rules) return tl::unexpected(rules.error());
+    for (FaultRule& rule : *rules) out.rules.push_back(std::move(rule));
   }
   if (auto done = check_names(out); !done) return tl::unexpected(done.error());
   return out;

@@ -1,5 +1,7 @@
 #include "faults/fault_line.h"
 
+#include <cmath>
+
 namespace weft::faults {
 
 std::optional<std::chrono::nanoseconds> time_of(std::string_view text) {
@@ -12,7 +14,7 @@ std::optional<std::chrono::nanoseconds> time_of(std::string_view text) {
     const auto number = number_of<double>(text.substr(0, text.size() - unit.size()));
     constexpr double kMostNs = 1e15;  // eleven days
     if (!number || !(*number >= 0) || *number * ns > kMostNs) return std::nullopt;
-    return std::chrono::nanoseconds(static_cast<std::int64_t>(*number * ns));
+    return std::chrono::nanoseconds(std::llround(*number * ns));
   }
   return std::nullopt;
 }
@@ -23,8 +25,12 @@ Done read_qp(Line& line, FaultRule& rule) {
   ahead.take();
   if (!ahead.take_if("qp")) return {};
   line = ahead;
-  rule.qp = number_of<std::uint64_t>(line.word());
-  if (!rule.qp) return line.wrong("write the number of a queue pair: 0 is the first that is made");
+  return read_number(line, rule.qp);
+}
+
+Done read_number(Line& line, std::optional<std::uint64_t>& qp) {
+  qp = number_of<std::uint64_t>(line.word());
+  if (!qp) return line.wrong("write the number of a queue pair: 0 is the first that is made");
   line.take();
   return {};
 }

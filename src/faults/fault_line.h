@@ -73,6 +73,13 @@ using Done = tl::expected<void, std::string>;
 
 // `on qp N`, where it is next: `on 3rd` is something else.
 [[nodiscard]] Done read_qp(Line& line, FaultRule& rule);
+// The number of a queue pair.
+[[nodiscard]] Done read_number(Line& line, std::optional<std::uint64_t>& qp);
+// When a rule has its effect, of those that have a WHEN.
+[[nodiscard]] Done read_when(Line& line, FaultRule& rule);
+[[nodiscard]] constexpr bool comes_by_itself(Effect effect) { return effect >= Effect::kEvent; }
+// `receive late 5ms`, without WHEN, whose first word is taken.
+[[nodiscard]] Done read_receive(Line& line, FaultRule& rule);
 // A rule of a link or of an octet, whole but for `as NAME`.
 [[nodiscard]] Done read_link(Line& line, FaultRule& rule);
 

@@ -16,8 +16,10 @@ std::string_view without_zeros(std::string_view number) {
   return number;
 }
 
-bool is_meant(const FaultRule& rule, std::string_view rank, const std::string& command_line) {
+bool is_meant(const FaultRule& rule, std::string_view rank, const std::string& command_line,
+              std::string_view host) {
   if (!rule.rank.empty() && rule.rank != without_zeros(rank)) return false;
+  if (!rule.host.empty() && rule.host != host) return false;
   return rule.program.empty() || fnmatch(rule.program.c_str(), command_line.c_str(), 0) == 0;
 }
 
@@ -41,12 +43,14 @@ std::uint64_t mixed_text(std::string_view text) {
 
 }  // namespace
 
-FaultPlayer::FaultPlayer(FaultFile file, std::string_view rank, std::string_view command_line)
+FaultPlayer::FaultPlayer(FaultFile file, std::string_view rank, std::string_view command_line,
+                         std::string_view host)
     : seed_(mixed(file.seed) ^ mixed_text(rank)) {
   const std::string line(command_line);
   std::uint64_t place = 0;
   for (FaultRule& rule : file.rules) {
-    if (is_meant(rule, rank, line)) rules_.push_back({std::move(rule), place, 0, false, false, {}});
+    if (is_meant(rule, rank, line, host))
+      rules_.push_back({.rule = std::move(rule), .place = place});
     ++place;
   }
 }
@@ -67,13 +71,34 @@ bool FaultPlayer::strikes(Live& live, std::uint64_t object, std::uint64_t count,
     case When::How::kAfterTime: return !live.over && now >= when.time && (live.over = true);
     case When::How::kAfterRule:
       return !live.over && named_.contains(when.rule) && (live.over = true);
+    case When::How::kAtCompletion: break;
   }
   return false;
 }
 
-void FaultPlayer::note(Live& live, Time now) {
-  live.struck = true;
+bool FaultPlayer::note(Live& live, Time now) {
   if (!live.rule.name.empty()) named_.emplace(live.rule.name, now);
+  return !std::exchange(live.struck, true);
+}
+
+Struck FaultPlayer::struck_of(Live& live, std::uint64_t count, Time now) {
+  Struck out{live.rule.line, count, live.rule.error, live.rule.second, live.rule};
+  out.exact.rank.clear();
+  out.exact.program.clear();
+  out.exact.host.clear();
+  out.exact.when = {.how = When::How::kOn, .count = count};
+  // That a lost request has failed is known later; and a name is that of one effect.
+  if (!live.rule.lost && !note(live, now)) out.exact.name.clear();
+  return out;
+}
+
+std::optional<std::uint64_t> FaultPlayer::place_of(std::uint32_t qp) const {
+  const auto known = qps_.find(qp);
+  return known != qps_.end() ? std::optional(known->second) : std::nullopt;
+}
+
+bool FaultPlayer::has(Effect effect) const {
+  return std::ranges::any_of(rules_, [&](const Live& live) { return live.rule.effect == effect; });
 }
 
 std::vector<int> FaultPlayer::unused() const {
@@ -84,17 +109,39 @@ std::vector<int> FaultPlayer::unused() const {
   return out;
 }
 
-std::optional<Struck> FaultPlayer::call(std::string_view name, Time now, bool has_second) {
+std::optional<Struck> FaultPlayer::call(std::string_view name, Time now, bool has_second,
+                                        std::optional<std::uint32_t> qp,
+                                        const std::string& library) {
+  const auto place = qp ? place_of(*qp) : std::nullopt;
+  Calls calls;
+  if (place) {
+    Calls& all = calls_[{std::string(name), *place}];
+    ++all.all;
+    if (has_second) ++all.lists;
+    calls = all;
+  }
   std::optional<Struck> out;
   for (Live& live : rules_) {
-    if (live.rule.effect != Effect::kFail || live.rule.call != name) continue;
-    if (live.rule.second && !has_second) continue;
-    ++live.count;
-    if (out || !strikes(live, 0, live.count, now)) continue;
-    note(live, now);
-    out = Struck{live.rule.line, live.count, live.rule.error, live.rule.second};
+    const FaultRule& rule = live.rule;
+    if (rule.effect != Effect::kFail || rule.call != name) continue;
+    if (rule.second && !has_second) continue;
+    if (!rule.library.empty() && fnmatch(rule.library.c_str(), library.c_str(), 0) != 0) continue;
+    if (rule.qp && (!place || *rule.qp != *place)) continue;
+    const std::uint64_t count = rule.qp ? ++live.of_qp[*place] : ++live.count;
+    if (out || !strikes(live, rule.qp ? *place : 0, count, now)) continue;
+    out = struck_of(live, count, now);
+    if (!place) continue;
+    out->exact.qp = *place;
+    out->exact.library.clear();
+    out->exact.when.count = rule.second ? calls.lists : calls.all;
   }
   return out;
+}
+
+bool FaultPlayer::asks_library(std::string_view name) const {
+  return std::ranges::any_of(rules_, [&](const Live& live) {
+    return live.rule.call == name && !live.rule.library.empty();
+  });
 }
 
 void FaultPlayer::made_qp(std::uint32_t number) { qps_[number] = made_++; }
@@ -104,25 +151,41 @@ std::optional<Struck> FaultPlayer::loses(std::uint32_t qp, Time now) {
 }
 
 std::optional<Struck> FaultPlayer::completes(std::uint32_t qp, bool receive, Time now) {
+  if (const auto place = place_of(qp)) count_polled(*place, receive);
   return ends(qp, receive ? Effect::kCompleteReceive : Effect::kCompleteSend, false, now);
 }
 
 std::optional<Struck> FaultPlayer::ends(std::uint32_t qp, Effect effect, bool lost, Time now) {
-  const auto known = qps_.find(qp);
-  if (known == qps_.end()) return std::nullopt;
+  const auto place = place_of(qp);
+  if (!place) return std::nullopt;
   std::optional<Struck> out;
   for (Live& live : rules_) {
     const FaultRule& rule = live.rule;
-    if (rule.effect != effect || rule.lost != lost || (rule.qp && *rule.qp != known->second))
-      continue;
+    if (rule.effect != effect || rule.lost != lost || (rule.qp && *rule.qp != *place)) continue;
     // A queue pair is counted for itself: how the completions of several fall together is chance.
-    const std::uint64_t count = ++live.of_qp[known->second];
-    if (out || live.over || !strikes(live, known->second, count, now)) continue;
+    const std::uint64_t count = ++live.of_qp[*place];
+    if (out || live.over || !strikes(live, *place, count, now)) continue;
     if (live.rule.when.how == When::How::kOn) live.over = true;
-    if (!lost) note(live, now);
-    out = Struck{live.rule.line, count, live.rule.error};
+    out = struck_of(live, count, now);
+    out->exact.qp = *place;
   }
   return out;
+}
+
+std::optional<Struck> FaultPlayer::receives(std::uint32_t qp, Time now) {
+  return ends(qp, Effect::kReceiveLate, false, now);
+}
+
+// Those of both directions are apart: how they fall together is chance.
+void FaultPlayer::count_polled(std::uint64_t qp, bool receive) {
+  last_polled_ = Queue{qp, receive};
+  const std::uint64_t count = ++polled_[*last_polled_];
+  for (Live& live : rules_) {
+    const When& when = live.rule.when;
+    if (when.how == When::How::kAtCompletion && when.qp == qp && when.receive == receive &&
+        when.count == count)
+      live.reached = true;
+  }
 }
 
 void FaultPlayer::not_posted(std::uint32_t qp, int line) {
@@ -142,8 +205,7 @@ std::optional<FaultPlayer::Replaced> FaultPlayer::fetches(int cm_event, Time now
     if (live.rule.effect != Effect::kCm || !may_become(cm_event, live.rule.number)) continue;
     ++live.count;
     if (out || !strikes(live, 0, live.count, now)) continue;
-    note(live, now);
-    out = Replaced{{live.rule.line, live.count, live.rule.error}, live.rule.number};
+    out = Replaced{struck_of(live, live.count, now), live.rule.number};
   }
   return out;
 }
@@ -179,10 +241,38 @@ LinkTrouble FaultPlayer::link_of(std::uint32_t qp, Time now) {
   return out;
 }
 
-void FaultPlayer::had_effect(int line, Time now) {
+bool FaultPlayer::had_effect(int line, Time now) {
+  bool first = false;
   for (Live& live : rules_) {
-    if (live.rule.line == line) note(live, now);
+    if (live.rule.line == line) first = note(live, now);
   }
+  return first;
+}
+
+FaultRule FaultPlayer::exact_of(std::uint32_t qp, int line, std::uint64_t octet) const {
+  FaultRule out;
+  for (const Live& live : rules_) {
+    if (live.rule.line == line) out = live.rule;
+  }
+  out.rank.clear();
+  out.program.clear();
+  out.host.clear();
+  out.qp = place_of(qp);
+  out.link.at = std::max<std::uint64_t>(octet, 1);
+  out.link.repeats = false;
+  out.link.period = {};
+  return out;
+}
+
+std::vector<int> FaultPlayer::of_connections(std::uint32_t qp) const {
+  std::vector<int> out;
+  const auto place = place_of(qp);
+  for (const Live& live : rules_) {
+    const FaultRule& rule = live.rule;
+    if (rule.effect != Effect::kLink && rule.effect != Effect::kReceiveLate) continue;
+    if (place && (!rule.qp || *rule.qp == *place)) out.push_back(rule.line);
+  }
+  return out;
 }
 
 std::optional<FaultPlayer::Action> FaultPlayer::next_action() const {
@@ -190,24 +280,42 @@ std::optional<FaultPlayer::Action> FaultPlayer::next_action() const {
   for (const Live& live : rules_) {
     if (live.rule.effect < Effect::kEvent || live.over) continue;
     const When& when = live.rule.when;
-    const bool by_rule = when.how == When::How::kAfterRule;
+    bool by_rule = when.how == When::How::kAfterRule;
     Time due = when.time;
-    if (by_rule) {
+    if (when.how == When::How::kAtCompletion) {
+      if (!live.reached) continue;
+      by_rule = true;
+    } else if (by_rule) {
       const auto named = named_.find(when.rule);
       if (named == named_.end()) continue;
       due = named->second;
     }
-    if (!out || due < out->due) out = Action{due, by_rule, live.rule};
+    if (!out || due < out->due) out = Action{due, by_rule, live.rule, live.place};
   }
   return out;
 }
 
 void FaultPlayer::acted(const Action& action) {
   for (Live& live : rules_) {
-    if (live.rule.line != action.rule.line) continue;
+    if (live.place != action.place) continue;
     live.over = true;
     note(live, action.due);
   }
+}
+
+FaultRule FaultPlayer::exact_of(const Action& action, Time now) const {
+  FaultRule out = action.rule;
+  out.rank.clear();
+  out.program.clear();
+  out.host.clear();
+  if (out.when.how != When::How::kAfterTime) return out;
+  out.when.time = now;
+  if (!last_polled_) return out;
+  out.when = {.how = When::How::kAtCompletion,
+              .count = polled_.at(*last_polled_),
+              .qp = last_polled_->first,
+              .receive = last_polled_->second};
+  return out;
 }
 
 }  // namespace weft::faults

@@ -9,10 +9,12 @@
 
 #include <chrono>
 #include <cstdint>
+#include <map>
 #include <optional>
 #include <string>
 #include <string_view>
 #include <unordered_map>
+#include <utility>
 #include <vector>
 
 #include "faults/fault_file.h"
@@ -25,19 +27,26 @@ struct Struck {
   std::uint64_t count = 0;  // the call or completion of this rule, from 1
   int error = 0;            // errno or ibv_wc_status
   bool second = false;      // of a post: its first request goes through
+  // The rule that has this effect alone: by a count of one object, and for no process.
+  FaultRule exact = {};
 };
 
 class FaultPlayer {
  public:
   using Time = std::chrono::nanoseconds;  // since the process began
   // Only the rules that are meant for this process.
-  FaultPlayer(FaultFile file, std::string_view rank, std::string_view command_line);
+  FaultPlayer(FaultFile file, std::string_view rank, std::string_view command_line,
+              std::string_view host = {});
 
   [[nodiscard]] bool has_rules() const { return !rules_.empty(); }
 
   // The program makes this call. `has_second`: with a list of several requests.
-  [[nodiscard]] std::optional<Struck> call(std::string_view name, Time now,
-                                           bool has_second = false);
+  // `qp`: the number of the queue pair that it is about. `library`: from where, if asks_library().
+  [[nodiscard]] std::optional<Struck> call(std::string_view name, Time now, bool has_second = false,
+                                           std::optional<std::uint32_t> qp = {},
+                                           const std::string& library = {});
+  // A rule wants to know the file name of the library, or program, that makes such a call.
+  [[nodiscard]] bool asks_library(std::string_view name) const;
   // Queue pairs are counted as they are made.
   void made_qp(std::uint32_t number);
   // A send request is posted: it is lost, and ends with an error. had_effect() says that it has.
@@ -45,7 +54,7 @@ class FaultPlayer {
   // The post was refused, so none of the rules has counted it. `line`: of the rule that was to lose
   // it, or 0.
   void not_posted(std::uint32_t qp, int line);
-  // A completion with success is polled.
+  // A completion with success is polled. An effect that comes by itself may be due then.
   [[nodiscard]] std::optional<Struck> completes(std::uint32_t qp, bool receive, Time now);
   // An event of rdma_cm that says success is fetched, or one that a connection is over: another
   // one may take its place, or (TIMEWAIT_EXIT) follow.
@@ -55,20 +64,33 @@ class FaultPlayer {
   };
   [[nodiscard]] std::optional<Replaced> fetches(int cm_event, Time now);
 
+  // A message takes a receive: it waits so long for it (Struck::exact).
+  [[nodiscard]] std::optional<Struck> receives(std::uint32_t qp, Time now);
   // A queue pair has a new connection: what its side sends meets. Each rule is named by its line.
   [[nodiscard]] LinkTrouble link_of(std::uint32_t qp, Time now);
-  // A rule of a link, or of a lost request, had its effect.
-  void had_effect(int line, Time now);
+  // A rule of a link, or of a lost request, had its effect. True: for the first time.
+  bool had_effect(int line, Time now);
+  // The rule of a link that has this effect at this octet alone.
+  [[nodiscard]] FaultRule exact_of(std::uint32_t qp, int line, std::uint64_t octet) const;
+  // The lines of rules that a queue pair cannot have because it is of datagrams.
+  [[nodiscard]] std::vector<int> of_connections(std::uint32_t qp) const;
+  [[nodiscard]] bool has(Effect effect) const;
+  // Which one it is, by creation from 0.
+  [[nodiscard]] std::optional<std::uint64_t> place_of(std::uint32_t qp) const;
 
   // The next effect that comes by itself, and when. Nothing: those that are left wait for a rule,
   // or there are no more.
   struct Action {
     Time due{0};
-    bool by_rule = false;  // due by another rule's effect, and not by time
+    bool by_rule = false;  // due now: by another rule's effect or a completion, and not by time
     FaultRule rule;
+    std::uint64_t place = 0;  // of the rule in the file
   };
   [[nodiscard]] std::optional<Action> next_action() const;
   void acted(const Action& action);
+  // The rule that has this effect after the completion that was polled last. Before the first one,
+  // `now` is when.
+  [[nodiscard]] FaultRule exact_of(const Action& action, Time now) const;
 
   // The lines of rules for this process that have had no effect.
   [[nodiscard]] std::vector<int> unused() const;
@@ -79,8 +101,9 @@ class FaultPlayer {
     std::uint64_t place = 0;  // among the rules of the file
     std::uint64_t count = 0;
     bool over = false;
-    bool struck = false;                                     // at least once
-    std::unordered_map<std::uint64_t, std::uint64_t> of_qp;  // counts of its own for each
+    bool struck = false;                                          // at least once
+    bool reached = false;                                         // When::How::kAtCompletion
+    std::unordered_map<std::uint64_t, std::uint64_t> of_qp = {};  // counts of its own for each
   };
 
   // A request of this queue pair, of those that a rule is about.
@@ -88,13 +111,25 @@ class FaultPlayer {
   // `object`: which queue pair, 0 for calls.
   [[nodiscard]] bool strikes(Live& live, std::uint64_t object, std::uint64_t count, Time now);
   [[nodiscard]] bool by_chance(const Live& live, std::uint64_t object, std::uint64_t count) const;
-  void note(Live& live, Time now);
+  // True: it is its first effect.
+  bool note(Live& live, Time now);
+  [[nodiscard]] Struck struck_of(Live& live, std::uint64_t count, Time now);
+  void count_polled(std::uint64_t qp, bool receive);
 
   const std::uint64_t seed_;
   std::vector<Live> rules_;
   std::unordered_map<std::uint32_t, std::uint64_t> qps_;  // number: place
   std::uint64_t made_ = 0;
   std::unordered_map<std::string, Time> named_;  // rules that had their effect, and when first
+  // Calls of one name about one queue pair, and those of them with a list of several requests.
+  struct Calls {
+    std::uint64_t all = 0, lists = 0;
+  };
+  std::map<std::pair<std::string, std::uint64_t>, Calls> calls_;
+  // Completions that were polled, by queue pair and whether they are receives; and the last one.
+  using Queue = std::pair<std::uint64_t, bool>;
+  std::map<Queue, std::uint64_t> polled_;
+  std::optional<Queue> last_polled_;
 };
 
 }  // namespace weft::faults

@@ -17,6 +17,7 @@ enum class Effect : std::uint8_t {
   kCompleteReceive,
   kCm,
   kLink,
+  kReceiveLate,
   // These come by themselves, with no call of the program.
   kEvent,
   kCmOfAll,
@@ -26,12 +27,22 @@ enum class Effect : std::uint8_t {
 enum class Object : std::uint8_t { kQp, kCq, kSrq, kDevice };
 
 struct When {
-  enum class How : std::uint8_t { kOn, kFrom, kEvery, kShare, kAfterTime, kAfterRule };
+  enum class How : std::uint8_t {
+    kOn,
+    kFrom,
+    kEvery,
+    kShare,
+    kAfterTime,
+    kAfterRule,
+    kAtCompletion  // of those that come by themselves
+  };
   How how{};
-  std::uint64_t count = 0;           // kOn, kFrom, kEvery: from 1
+  std::uint64_t count = 0;           // kOn, kFrom, kEvery, kAtCompletion: from 1
   double percent = 0;                // kShare
   std::chrono::nanoseconds time{0};  // kAfterTime
-  std::string rule;                  // kAfterRule: its name
+  std::string rule = {};             // kAfterRule: its name
+  std::uint64_t qp = 0;              // kAtCompletion: whose, by creation from 0
+  bool receive = false;              // kAtCompletion: a receive, or a send request
   bool operator==(const When&) const = default;
 };
 
@@ -52,19 +63,23 @@ struct FaultRule {
   int line = 0;
   std::string rank;     // only in processes of this rank; empty: in all
   std::string program;  // only in processes whose command line matches this pattern; empty: in all
+  std::string host;     // only in processes of the host with this name; empty: in all
   Effect effect{};
-  std::string call;  // kFail
-  // kComplete..., kLink: only of this queue pair, by creation from 0
+  std::string call;     // kFail
+  std::string library;  // kFail: only calls of libraries whose name matches; empty: of all
+  // kFail, kComplete..., kLink, kReceiveLate: only of this queue pair, by creation from 0
   std::optional<std::uint64_t> qp;
-  LinkEffect link;                  // kLink
-  int number = 0;                   // kKill: the signal; kEvent: ibv_event_type; kCm: rdma_cm's
-  Object object = Object::kDevice;  // kEvent, kDisconnect: the kind, and which, from 0
+  LinkEffect link;                   // kLink
+  std::chrono::nanoseconds late{0};  // kReceiveLate
+  int number = 0;                    // kKill: the signal; kEvent: ibv_event_type; kCm: rdma_cm's
+  Object object = Object::kDevice;   // kEvent, kDisconnect: the kind, and which, from 0
   std::uint64_t place = 0;
   When when;
   int error = 0;  // kFail, kCm: an errno; kComplete...: an ibv_wc_status
   // kFail, of posts: the first request of the list is posted, the second is refused.
   bool second = false;
-  bool lost = false;  // kCompleteSend: its data does not arrive
+  bool lost = false;         // kCompleteSend: its data does not arrive
+  std::string private_data;  // kCm: of REJECTED
   std::string name;
   bool operator==(const FaultRule&) const = default;
 };

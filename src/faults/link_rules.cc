@@ -79,6 +79,13 @@ Done read_octet(Line& line, LinkEffect& link) {
 
 }  // namespace
 
+Done read_receive(Line& line, FaultRule& rule) {
+  rule.effect = Effect::kReceiveLate;
+  if (!line.take_if("late")) return line.wrong("write late");
+  if (auto done = read_span(line, rule.late); !done) return done;
+  return read_qp(line, rule);
+}
+
 Done read_link(Line& line, FaultRule& rule) {
   rule.effect = Effect::kLink;
   LinkEffect& link = rule.link;

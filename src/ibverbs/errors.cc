@@ -15,9 +15,9 @@ constinit bool scrambles_errno = false;
 
 void observe_failure(int error) noexcept { observer->failed(error); }
 
-int MayFail::begin_call(check::Observer& to, const char* call, bool has_second,
+int MayFail::begin_call(check::Observer& to, const char* call, const void* qp, bool has_second,
                         bool& second) noexcept {
-  const check::Failing failing = to.may_fail(call, has_second);
+  const check::Failing failing = to.may_fail(call, qp, has_second);
   second = failing.second;
   return failing.error;
 }

@@ -57,9 +57,11 @@ int fail_minus(int error) noexcept;
 // Calls that it makes itself, of the other library too, are not calls of the program.
 class MayFail {
  public:
-  // `has_second`: the call posts a list of several requests.
-  explicit MayFail(const char* call, bool has_second = false) noexcept : to_(observer) {
-    if (to_ != nullptr) error_ = begin_call(*to_, call, has_second, second_);
+  // `qp`: the handle of the queue pair that it is about. `has_second`: the call posts a list of
+  // several requests.
+  explicit MayFail(const char* call, const void* qp = nullptr, bool has_second = false) noexcept
+      : to_(observer) {
+    if (to_ != nullptr) error_ = begin_call(*to_, call, qp, has_second, second_);
   }
   ~MayFail() {
     if (to_ != nullptr) end_call(*to_);
@@ -72,7 +74,7 @@ class MayFail {
   [[nodiscard]] bool second() const { return second_; }
 
  private:
-  static int begin_call(check::Observer& to, const char* call, bool has_second,
+  static int begin_call(check::Observer& to, const char* call, const void* qp, bool has_second,
                         bool& second) noexcept;
   static void end_call(check::Observer& to) noexcept;
 

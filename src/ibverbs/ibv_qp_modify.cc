@@ -127,7 +127,8 @@ extern "C" {
 int ibv_modify_qp(ibv_qp* handle, ibv_qp_attr* attr, int mask) {
   const auto qp = registry::find<Qp>(handle);
   if (!qp) return forward_int(WEFT_REAL(ibv_modify_qp), handle, attr, mask);
-  WEFT_MAY_FAIL(ibv_modify_qp, fail_number);
+  const MayFail may_fail("ibv_modify_qp", handle);
+  if (may_fail.error() != 0) return fail_number(may_fail.error());
   if (attr == nullptr) return fail_number(EINVAL);
   const int error =
       is_wired_by_hand(*qp) ? modify_wired(*qp, *attr, mask) : modify_connected(*qp, *attr, mask);
@@ -143,7 +144,8 @@ int ibv_modify_qp(ibv_qp* handle, ibv_qp_attr* attr, int mask) {
 int ibv_query_qp(ibv_qp* handle, ibv_qp_attr* attr, int mask, ibv_qp_init_attr* init) {
   const auto qp = registry::find<Qp>(handle);
   if (!qp) return forward_int(WEFT_REAL(ibv_query_qp), handle, attr, mask, init);
-  WEFT_MAY_FAIL(ibv_query_qp, fail_number);
+  const MayFail may_fail("ibv_query_qp", handle);
+  if (may_fail.error() != 0) return fail_number(may_fail.error());
   if (attr == nullptr || init == nullptr) return fail_number(EINVAL);
   const weft::QpAttributes now = qp->posts_to->query();
   fill_attributes(*qp, now, *attr);

@@ -229,7 +229,7 @@ int tell_and_post(ibv_qp* handle, ibv_send_wr* wr, ibv_send_wr** bad) {
 
 int observed_post_send(ibv_qp* handle, ibv_send_wr* wr, ibv_send_wr** bad) {
   const InCall in("ibv_post_send");
-  const MayFail may_fail("ibv_post_send", wr != nullptr && wr->next != nullptr);
+  const MayFail may_fail("ibv_post_send", handle, wr != nullptr && wr->next != nullptr);
   if (may_fail.error() != 0) return refuse(may_fail, handle, wr, bad, tell_and_post);
   return tell_and_post(handle, wr, bad);
 }
@@ -296,14 +296,14 @@ int tell_and_post_srq_recv(ibv_srq* handle, ibv_recv_wr* wr, ibv_recv_wr** bad) 
 
 int observed_post_recv(ibv_qp* handle, ibv_recv_wr* wr, ibv_recv_wr** bad) {
   const InCall in("ibv_post_recv");
-  const MayFail may_fail("ibv_post_recv", wr != nullptr && wr->next != nullptr);
+  const MayFail may_fail("ibv_post_recv", handle, wr != nullptr && wr->next != nullptr);
   if (may_fail.error() != 0) return refuse(may_fail, handle, wr, bad, tell_and_post_recv);
   return tell_and_post_recv(handle, wr, bad);
 }
 
 int observed_post_srq_recv(ibv_srq* handle, ibv_recv_wr* wr, ibv_recv_wr** bad) {
   const InCall in("ibv_post_srq_recv");
-  const MayFail may_fail("ibv_post_srq_recv", wr != nullptr && wr->next != nullptr);
+  const MayFail may_fail("ibv_post_srq_recv", nullptr, wr != nullptr && wr->next != nullptr);
   if (may_fail.error() != 0) return refuse(may_fail, handle, wr, bad, tell_and_post_srq_recv);
   return tell_and_post_srq_recv(handle, wr, bad);
 }
@@ -376,6 +376,7 @@ check::Made made_of(Qp& qp) {
   check::Made made = basic(qp, {pub.pd, pub.send_cq, pub.recv_cq, pub.srq});
   made.number = pub.qp_num;
   made.follower = qp.follower.get();
+  made.is_datagram = pub.qp_type == IBV_QPT_UD;
   made.send_depth = qp.asked_send_depth;
   if (!qp.srq) made.receive_depth = qp.granted.max_recv_wr;
   if (!qp.srq) made.receive_sges = qp.granted.max_recv_sge;
@@ -393,6 +394,8 @@ void observe_engine(QpOptions& options, Qp& qp) {
                      static_cast<std::uint64_t>(waited.count()));
   };
   options.link = [to = observer, handle] { return to->link(handle); };
+  if (observer->delays_receives())
+    options.receive_late = [to = observer, handle] { return to->receive_late(handle); };
   options.on_refused_memory = [to = observer, handle](const RefusedMemory& what) {
     const std::uint32_t lkey = what.key ^ check::kLkeyMark;
     to->refused({handle, static_cast<check::Fault>(what.why), what.to_peer,

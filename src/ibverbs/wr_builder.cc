@@ -223,7 +223,7 @@ int wr_refuse(ibv_qp_ex* handle) {
 
 int wr_complete(ibv_qp_ex* handle) {
   Qp& qp = *qp_of(handle);
-  const MayFail may_fail("ibv_wr_complete");
+  const MayFail may_fail("ibv_wr_complete", handle);
   int error = may_fail.error();
   if (error == 0) error = check(qp);
   if (error == 0) error = post(qp);

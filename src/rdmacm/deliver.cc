@@ -105,6 +105,12 @@ void inject(Event& event) {
     event.pub.event = static_cast<rdma_cm_event_type>(injected.event);
     event.pub.status = -injected.error;
     event.pub.param.conn = {};
+    if (event.is_raw) {
+      event.raw.private_data.assign(injected.private_data.begin(), injected.private_data.end());
+      event.pub.param.conn.private_data = event.raw.private_data.data();
+      event.pub.param.conn.private_data_len =
+          static_cast<std::uint8_t>(event.raw.private_data.size());
+    }
     if (event.pub.event == RDMA_CM_EVENT_ADDR_ERROR) owner.state = IdState::kIdle;
     if (event.pub.event == RDMA_CM_EVENT_ROUTE_ERROR) owner.state = IdState::kAddrResolved;
     if (!event.is_raw) return;

@@ -12,17 +12,19 @@ import tempfile
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "programs"))
 from harness import WEFT, check, main  # noqa: E402
 
-PROGRAM = os.environ["WEFT_TEST_BIN_DIR"] + "/faults_program"
+BIN_DIR = os.environ["WEFT_TEST_BIN_DIR"]
+PROGRAM = BIN_DIR + "/faults_program"
 LIMIT_S = 60
 FLUSHED = "Work Request Flushed Error"
 
 
-def run(rules, what, *options, status=0, env=None):
+def run(rules, what, *options, status=0, env=None, program=None):
     """What the program prints, a line each, and what is on stderr."""
     with tempfile.TemporaryDirectory() as folder:
         file = pathlib.Path(folder, "rules")
         file.write_text(rules)
-        done = subprocess.run([WEFT, "run", "--faults", str(file), *options, "--", PROGRAM, what],
+        done = subprocess.run([WEFT, "run", "--faults", str(file), *options, "--",
+                               PROGRAM if program is None else f"{BIN_DIR}/{program}", what],
                               capture_output=True, text=True, timeout=LIMIT_S,
                               env={**os.environ, **(env or {})})
     check(done.returncode == status,
@@ -41,6 +43,9 @@ def calls(_):
     check("line 1: ibv_reg_mr, call 2 of it, fails with ENOMEM" in said, said)
     check("called at registers (faults_program.c:" in said, said)
     check("weft check:" not in said, said)
+    same(run("fail reg_mr from lib faults_prog* on 2nd", "registers")[0], ["2 ENOMEM"])
+    lines, said = run("fail reg_mr from lib libother* on 2nd", "registers")
+    check(lines == [] and "line 1 had no effect" in said, f"{lines} {said}")
     _lines, said = run("fail reg_mr on 2nd\nfail alloc_pd on 99th", "registers")
     check("line 2 had no effect in this process" in said and "line 1 had no" not in said, said)
     lines, said = run("fail reg_mr every 40 with EPERM", "registers", "--check")
@@ -116,6 +121,9 @@ def events(_):
     _lines, said = run("event SRQ_ERR on srq 7 after 100ms\nkill SIGTERM after 500ms", "sleeps",
                        status=-signal.SIGTERM)
     check("line 1: there is no such object now" in said, said)
+    _lines, said = run("event PORT_ERR after 50ms for 50ms as down\nkill SIGTERM after 500ms",
+                       "sleeps", status=-signal.SIGTERM)
+    check("the event PORT_ERR" in said and "the event PORT_ACTIVE" in said, said)
 
 
 def cm(_):
@@ -139,6 +147,8 @@ def cm(_):
             check(f"client RDMA_CM_EVENT_{name} -{number}" in lines, f"got {lines}")
             check("client RDMA_CM_EVENT_ESTABLISHED 0" not in lines, f"got {lines}")
             same(lines[-1], "state ERR")
+    lines, _said = run('cm REJECTED every 1 private "busy"', "connects")
+    check("it says busy" in lines, f"got {lines}")
 
 
 def cm_of_all(_):
@@ -261,7 +271,7 @@ def locks(_):
     rules = "".join(f"disconnect on qp {qp} after {20 + 20 * qp}ms\n" for qp in range(20))
     rules += "event DEVICE_FATAL after 700ms\n"
     for options in ((), ("--path", "tcp"), ("--progress", "thread", "--path", "tcp"), ("--check",)):
-        lines, said = run(rules, "crowd", *options)
+        lines, said = run(rules, "crowd", *options, program="crowd_program")
         same(lines, ["done"])
         check("the event DEVICE_FATAL" in said, said)
 
@@ -289,6 +299,8 @@ def places(_):
     same(run(f"in rank 1 {rule}", "registers", env={"WEFT_LAB_RANK": "1"})[0], ["1 ENOMEM"])
     same(run(f"in program *registers {rule}", "registers")[0], ["1 ENOMEM"])
     same(run(f"in program *other* {rule}", "registers")[0], [])
+    same(run(f"in host {os.uname().nodename} {rule}", "registers")[0], ["1 ENOMEM"])
+    same(run(f"in host elsewhere {rule}", "registers")[0], [])
 
 
 def mistakes(_):
@@ -302,6 +314,9 @@ def mistakes(_):
             ("event NOTHING after 1s", "'NOTHING': write an event: CQ_ERR"),
             ("cm ESTABLISHED on 1st", "'ESTABLISHED': write an event: ADDR_ERROR"),
             ("kill SIGKILL on 3rd", "'on': write when: after 2s"),
+            ("kill SIGKILL after 1s for 2s", "only `event PORT_ERR after 2s` is for a time"),
+            ("cm ADDR_ERROR on 1st private \"x\"", "only REJECTED brings private data"),
+            ("cm REJECTED on 1st private x", "'x': write the data in quotes"),
             ("fail post_send after never", "1: after never: no rule has this name"),
             ("link cut", "write where: at 64MB"),
             ("link stall 1ms every 1ms", "longer than the time in between"),

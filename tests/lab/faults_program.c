@@ -1,11 +1,8 @@
 // A program whose calls and completions `weft run --faults` lets fail.
-// faults_program writes|extended|receives|registers|events|connects|broken|crowd|caps|messages|
+// faults_program writes|extended|receives|registers|events|connects|broken|caps|messages|
 //   large|lists|losses|ids|ends|sleeps
 #include <errno.h>
 #include <poll.h>
-#include <pthread.h>
-#include <sched.h>
-#include <stdatomic.h>
 #include <stdbool.h>
 #include <unistd.h>
 
@@ -198,6 +195,10 @@ static int connects(void) {
     const enum rdma_cm_event_type type = event->event;
     struct rdma_cm_id* id = event->id;
     printf("%s %s %d\n", id == client ? "client" : "server", rdma_event_str(type), event->status);
+    if (type == RDMA_CM_EVENT_REJECTED && event->param.conn.private_data_len != 0) {
+      printf("it says %.*s\n", event->param.conn.private_data_len,
+             (const char*)event->param.conn.private_data);
+    }
     rdma_ack_cm_event(event);
     if (type == RDMA_CM_EVENT_ADDR_RESOLVED) {
       must(rdma_resolve_route(client, 5000) == 0, "rdma_resolve_route");
@@ -230,53 +231,6 @@ static int broken(void) {
   printf("disconnected\n");
   rdma_ack_cm_event(event);
   print_state(p.client->qp);
-  return 0;
-}
-
-// Connections on which Sends come before their receives, and channels that come and go, in threads
-// of their own, for a second and a half.
-enum { kPairs = 10 };
-static struct pair crowd_of[kPairs];
-static atomic_bool over;
-
-static void* send_early(void* which) {
-  for (int i = 0; !atomic_load(&over); i = (i + 1) % (kPairs / 2)) {
-    struct pair* p = &crowd_of[2 * i + (which != NULL)];
-    struct ibv_mr* mr = p->client->context;
-    struct ibv_sge sge = {(uintptr_t)mr->addr, 8, mr->lkey};
-    struct ibv_send_wr wr = {.sg_list = &sge, .num_sge = 1, .opcode = IBV_WR_SEND}, *bad;
-    struct ibv_recv_wr receive = {.sg_list = &sge, .num_sge = 1}, *bad_receive;
-    wr.send_flags = IBV_SEND_SIGNALED;
-    struct ibv_wc wc;
-    if (ibv_post_send(p->client->qp, &wr, &bad) == 0) sched_yield();
-    ibv_post_recv(p->server->qp, &receive, &bad_receive);
-    while (ibv_poll_cq(p->client->send_cq, 1, &wc) > 0) {
-    }
-    while (ibv_poll_cq(p->server->recv_cq, 1, &wc) > 0) {
-    }
-  }
-  return NULL;
-}
-
-static void* make_channels(void* none) {
-  while (!atomic_load(&over)) rdma_destroy_event_channel(rdma_create_event_channel());
-  return none;
-}
-
-static int crowd(void) {
-  for (int i = 0; i < kPairs; i++) {
-    crowd_of[i] = connect_pair(16);
-    crowd_of[i].client->context = memory_of(crowd_of[i].client);
-  }
-  pthread_t threads[4];
-  pthread_create(&threads[0], NULL, send_early, NULL);
-  pthread_create(&threads[1], NULL, send_early, &over);
-  pthread_create(&threads[2], NULL, make_channels, NULL);
-  pthread_create(&threads[3], NULL, make_channels, NULL);
-  usleep(1500000);
-  atomic_store(&over, true);
-  for (int i = 0; i < 4; i++) pthread_join(threads[i], NULL);
-  printf("done\n");
   return 0;
 }
 
@@ -463,7 +417,6 @@ int main(int argc, char** argv) {
   if (strcmp(what, "events") == 0) return events();
   if (strcmp(what, "connects") == 0) return connects();
   if (strcmp(what, "broken") == 0) return broken();
-  if (strcmp(what, "crowd") == 0) return crowd();
   if (strcmp(what, "caps") == 0) return caps();
   if (strcmp(what, "messages") == 0) return messages();
   if (strcmp(what, "large") == 0) return large();

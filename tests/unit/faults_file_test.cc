@@ -151,8 +151,8 @@ TEST(FaultFile, MistakesNameThePlaceAndSayWhatIsLegal) {
        {std::pair<std::string_view, std::string_view>(
             "\n  fial reg_mr on 1st", "2:3: 'fial': write fail, complete, event, cm"),
         std::pair<std::string_view, std::string_view>("fail", "1:5: the line ends too early"),
-        std::pair<std::string_view, std::string_view>("in host h1 fail reg_mr on 1st",
-                                                      "1:4: 'host': write `in rank N`"),
+        std::pair<std::string_view, std::string_view>("in house h1 fail reg_mr on 1st",
+                                                      "1:4: 'house': write `in rank N`"),
         std::pair<std::string_view, std::string_view>("fail dealloc_pd on 1st",
                                                       "1:6: 'dealloc_pd': no such call"),
         std::pair<std::string_view, std::string_view>("fail reg_mr with 101%", "a share as 5%"),

@@ -1,9 +1,11 @@
 #include "check/module/fault_play.h"
 
+#include <dlfcn.h>
 #include <signal.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <cstdlib>
 #include <cstring>
 #include <thread>
@@ -49,11 +51,30 @@ std::unique_ptr<FaultPlay> FaultPlay::open() {
   std::string words = command_line();
   while (words.ends_with('\0')) words.pop_back();
   std::ranges::replace(words, '\0', ' ');
-  FaultPlayer player(std::move(*file), rank_of_process(), words);
-  return player.has_rules() ? std::make_unique<FaultPlay>(std::move(player)) : nullptr;
+  const char* const log = std::getenv("WEFT_FAULTS_RECORD");
+  const std::string rank = rank_of_process();
+  std::array<char, 256> host{};
+  static_cast<void>(gethostname(host.data(), host.size() - 1));
+  FaultPlayer player(std::move(*file), rank, words, host.data());
+  if (!player.has_rules()) return nullptr;
+  return std::make_unique<FaultPlay>(std::move(player),
+                                     FaultLog(log != nullptr ? log : "", rank, words));
 }
 
-FaultPlay::FaultPlay(FaultPlayer player) : player_(std::move(player)) {}
+FaultPlay::FaultPlay(FaultPlayer player, FaultLog log)
+    : player_(std::move(player)), log_(std::move(log)) {}
+
+std::string FaultPlay::library_of(const void* address) {
+  Dl_info found{};
+  if (address == nullptr || dladdr(address, &found) == 0 || found.dli_fname == nullptr) return {};
+  const std::string_view path = found.dli_fname;
+  return std::string(path.substr(path.rfind('/') + 1));
+}
+
+std::optional<std::uint32_t> FaultPlay::number_of(const void* qp) const {
+  const auto known = known_.find(qp);
+  return known != known_.end() ? std::optional(known->second.number) : std::nullopt;
+}
 
 std::chrono::nanoseconds FaultPlay::now() const {
   return std::chrono::nanoseconds(os::monotonic_ns() - began_ns_);
@@ -80,7 +101,8 @@ void FaultPlay::start(std::function<void(const Action&)> act) const {
 
 void FaultPlay::act(const Action& action) {
   const FaultRule& rule = action.rule;
-  player_.acted({now(), action.by_rule, rule});
+  log_.write(player_.exact_of(action, now()));
+  player_.acted({now(), action.by_rule, rule, action.place});
   if (rule.effect == Effect::kEvent) raise(rule);
   if (rule.effect == Effect::kCmOfAll) raise_cm(rule);
   if (rule.effect == Effect::kDisconnect) disconnect(rule);
@@ -157,6 +179,7 @@ void FaultPlay::say(const faults::Struck& struck, const char* call,
   os::say("weft faults: line %d: %s, call %llu of it, fails with %s\n  called at %s\n", struck.line,
           call, static_cast<unsigned long long>(struck.count), strerrorname_np(struck.error),
           places(frames, "\n         by ").c_str());
+  log_.write(struck.exact);
   act_if_due();
 }
 
@@ -176,6 +199,18 @@ void FaultPlay::made(const Made& object) {
   emptied(object.handle);  // another one may have had this number
   of_number_[object.number] = object.handle;
   player_.made_qp(object.number);
+  if (object.is_datagram) tell_datagrams(object.number);
+}
+
+// Once for each rule, though it may mean several of them.
+void FaultPlay::tell_datagrams(std::uint32_t qp) {
+  for (const int line : player_.of_connections(qp)) {
+    if (!told_datagrams_.insert(line).second) continue;
+    os::say(
+        "weft faults: line %d: no effect on queue pair number %u: it is of datagrams (UD), and the "
+        "rule is for connections\n",
+        line, qp);
+  }
 }
 
 void FaultPlay::destroyed(const void* handle) { known_.erase(handle); }
@@ -208,9 +243,10 @@ int FaultPlay::fails(std::uint32_t qp, std::uint64_t wr_id) {
   const auto number = of_number_.find(qp);
   const auto lost = number != of_number_.end() ? lost_.find(number->second) : lost_.end();
   if (lost == lost_.end() || lost->second.wr_id != wr_id) return 0;
-  const faults::Struck by = lost->second.by;
+  faults::Struck by = std::move(lost->second.by);
   lost_.erase(lost);
-  player_.had_effect(by.line, now());
+  if (!player_.had_effect(by.line, now())) by.exact.name.clear();
+  log_.write(by.exact);
   os::say("weft faults: line %d: queue pair number %u: request %llu is lost, and ends with %s\n",
           by.line, qp, static_cast<unsigned long long>(by.count),
           std::string(faults::status_name(by.error)).c_str());
@@ -222,7 +258,11 @@ int FaultPlay::completes(std::uint32_t qp, std::uint64_t wr_id, bool receive, in
   if (status != 0) return status == kFlushed ? 0 : fails(qp, wr_id);
   if (broken_.contains(queue_of(qp, receive))) return kFlushed;
   const auto struck = player_.completes(qp, receive, now());
-  if (!struck) return 0;
+  if (!struck) {
+    act_if_due();
+    return 0;
+  }
+  log_.write(struck->exact);
   broken_.insert(queue_of(qp, receive));
   os::say("weft faults: line %d: queue pair number %u: completion %llu of a %s ends with %s\n",
           struck->line, qp, static_cast<unsigned long long>(struck->count),
@@ -233,6 +273,19 @@ int FaultPlay::completes(std::uint32_t qp, std::uint64_t wr_id, bool receive, in
   return struck->error;
 }
 
+std::chrono::nanoseconds FaultPlay::receive_late(const void* qp) {
+  const auto number = number_of(qp);
+  const auto struck = number ? player_.receives(*number, now()) : std::nullopt;
+  if (!struck) return {};
+  os::say(
+      "weft faults: line %d: queue pair number %u: message %llu waits %.3g ms for its receive\n",
+      struck->line, *number, static_cast<unsigned long long>(struck->count),
+      milliseconds(struck->exact.late));
+  log_.write(struck->exact);
+  act_if_due();
+  return struck->exact.late;
+}
+
 LinkTrouble FaultPlay::link(const void* qp) {
   const auto known = known_.find(qp);
   if (known == known_.end()) return {};
@@ -241,6 +294,13 @@ LinkTrouble FaultPlay::link(const void* qp) {
     os::say("weft faults: the link of queue pair number %u has delay %.3g ms, jitter %.3g ms%s\n",
             known->second.number, milliseconds(out.delay), milliseconds(out.jitter),
             rate_text(out.bits_per_second).c_str());
+    FaultRule exact;
+    exact.effect = Effect::kLink;
+    exact.qp = player_.place_of(known->second.number);
+    exact.link.delay = out.delay;
+    exact.link.jitter = out.jitter;
+    exact.link.bits_per_second = out.bits_per_second;
+    log_.write(std::move(exact));
   }
   return out;
 }
@@ -257,7 +317,9 @@ void FaultPlay::link_struck(const void* handle, const LinkRule& rule, std::uint6
     return os::say("weft faults: line %d: no effect on queue pair number %u: %s\n", rule.name, qp,
                    why);
   }
-  player_.had_effect(rule.name, now());
+  FaultRule exact = player_.exact_of(qp, rule.name, octet);
+  if (!player_.had_effect(rule.name, now())) exact.name.clear();
+  log_.write(std::move(exact));
   switch (rule.what) {
     case LinkRule::What::kStall:
       os::say(
@@ -285,6 +347,7 @@ void FaultPlay::ended() const {
 InjectedCm FaultPlay::fetches(int cm_event) {
   const auto replaced = player_.fetches(cm_event, now());
   if (!replaced) return {};
+  log_.write(replaced->struck.exact);
   if (replaced->event == faults::kTimewaitExit) {
     os::say("weft faults: line %d: TIMEWAIT_EXIT comes behind DISCONNECTED %llu\n",
             replaced->struck.line, static_cast<unsigned long long>(replaced->struck.count));
@@ -296,7 +359,18 @@ InjectedCm FaultPlay::fetches(int cm_event) {
           std::string(faults::cm_event_name(replaced->event)).c_str(),
           strerrorname_np(replaced->struck.error));
   act_if_due();
-  return {true, replaced->event, replaced->struck.error};
+  return {true, replaced->event, replaced->struck.error, false,
+          replaced->struck.exact.private_data};
+}
+
+void obey(const Hands& hands, const FaultPlay::Order& order) {
+  switch (order.what) {
+    case FaultPlay::Order::What::kBreak: return hands.break_qp(order.handle);
+    case FaultPlay::Order::What::kDisconnect: return hands.disconnect(order.handle);
+    case FaultPlay::Order::What::kRaise: return hands.raise(order.number, order.handle);
+    case FaultPlay::Order::What::kRaiseCm: return hands.raise_cm(order.number);
+    case FaultPlay::Order::What::kKill: kill(getpid(), order.number);
+  }
 }
 
 }  // namespace weft::check

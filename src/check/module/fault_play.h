@@ -2,6 +2,7 @@
 // effects is said on stderr.
 //
 //   WEFT_FAULTS_FILE   the text of the file, as `weft run` has read it
+//   WEFT_FAULTS_RECORD the log of `weft run --record` (fault_log.h)
 #pragma once
 
 #include <array>
@@ -16,6 +17,7 @@
 #include <utility>
 #include <vector>
 
+#include "check/module/fault_log.h"
 #include "check/module/frames.h"
 #include "check/observer.h"
 #include "faults/fault_player.h"
@@ -38,7 +40,7 @@ class FaultPlay {
   // As the environment wants it; null: there are no rules for this process.
   static std::unique_ptr<FaultPlay> open();
 
-  explicit FaultPlay(faults::FaultPlayer player);
+  FaultPlay(faults::FaultPlayer player, FaultLog log);
 
   // Those that the calls since the last time have left.
   [[nodiscard]] std::vector<Order> take_orders() { return std::exchange(orders_, {}); }
@@ -48,10 +50,13 @@ class FaultPlay {
   // Has such an effect happen.
   void act(const Action& action);
 
-  // How this call of the program fails. `frames` is asked where it does.
-  template <class Frames>
-  [[nodiscard]] Failing call(const char* name, bool has_second, Frames frames) {
-    const auto struck = player_.call(name, now(), has_second);
+  // How this call of the program fails. `qp`: of the queue pair that it is about, or null. `frames`
+  // is asked where it does, and `caller` (its address) where a rule is for calls of some libraries.
+  template <class Caller, class Frames>
+  [[nodiscard]] Failing call(const char* name, const void* qp, bool has_second, Caller caller,
+                             Frames frames) {
+    const std::string library = player_.asks_library(name) ? library_of(caller()) : std::string();
+    const auto struck = player_.call(name, now(), has_second, number_of(qp), library);
     if (!struck) return {};
     say(*struck, name, frames());
     return {struck->error, struck->second};
@@ -68,6 +73,9 @@ class FaultPlay {
   // The status that the program is told; 0: the completion's own.
   [[nodiscard]] int completes(std::uint32_t qp, std::uint64_t wr_id, bool receive, int status);
   [[nodiscard]] InjectedCm fetches(int cm_event);
+  // Whether a rule does so; and for how long the next message of a queue pair waits.
+  [[nodiscard]] bool delays_receives() const { return player_.has(faults::Effect::kReceiveLate); }
+  [[nodiscard]] std::chrono::nanoseconds receive_late(const void* qp);
   // The link of a new connection of a queue pair.
   [[nodiscard]] LinkTrouble link(const void* qp);
   // A rule of it has its effect, or has none.
@@ -84,6 +92,9 @@ class FaultPlay {
     const void* receive_cq;
   };
   [[nodiscard]] std::chrono::nanoseconds now() const;
+  [[nodiscard]] std::optional<std::uint32_t> number_of(const void* qp) const;
+  void tell_datagrams(std::uint32_t qp);
+  [[nodiscard]] static std::string library_of(const void* address);
   void say(const faults::Struck& struck, const char* call, const std::vector<Frame>& frames);
   // Those that wait for another rule.
   void act_if_due();
@@ -95,6 +106,7 @@ class FaultPlay {
   [[nodiscard]] const Known* find(const faults::FaultRule& rule) const;
 
   faults::FaultPlayer player_;
+  FaultLog log_;
   const std::int64_t began_ns_ = os::monotonic_ns();
   std::vector<Order> orders_;
   // Queue pairs, CQs and SRQs that live, and the handles of all in the order in which they were
@@ -108,7 +120,11 @@ class FaultPlay {
     faults::Struck by;
   };
   std::unordered_map<const void*, Lost> lost_;
+  std::set<int> told_datagrams_;    // lines
   std::set<std::uint64_t> broken_;  // queues of queue pairs with a completion that failed
 };
+
+// Has an order carried out, with no lock held.
+void obey(const Hands& hands, const FaultPlay::Order& order);
 
 }  // namespace weft::check

@@ -1,7 +1,6 @@
 #include "check/module/module.h"
 
 #include <dlfcn.h>
-#include <signal.h>
 
 #include <mutex>
 #include <sstream>
@@ -86,16 +85,6 @@ int Module::count_call(const char* call) {
       error = wanted;
   });
   return error;
-}
-
-void Module::obey(const FaultPlay::Order& order) const {
-  switch (order.what) {
-    case FaultPlay::Order::What::kBreak: return hands_.break_qp(order.handle);
-    case FaultPlay::Order::What::kDisconnect: return hands_.disconnect(order.handle);
-    case FaultPlay::Order::What::kRaise: return hands_.raise(order.number, order.handle);
-    case FaultPlay::Order::What::kRaiseCm: return hands_.raise_cm(order.number);
-    case FaultPlay::Order::What::kKill: kill(getpid(), order.number);
-  }
 }
 
 void Module::look_for_hangs() {

@@ -31,11 +31,11 @@
 #include "check/module/fault_play.h"
 #include "check/module/fault_record.h"
 #include "check/module/frames.h"
+#include "check/module/observe.h"
 #include "check/module/reports.h"
 #include "check/module/time_log.h"
 #include "check/module/time_queue.h"
 #include "check/preload/memory_watch.h"
-#include "os/cancel.h"
 #include "os/lock.h"
 
 namespace weft::check {
@@ -49,28 +49,10 @@ inline thread_local constinit std::uint64_t posted = 0;         // the number of
 inline thread_local constinit const void* may_lose =
     nullptr;  // the queue pair of the last one that could be lost
 inline thread_local constinit bool loses_it = false;  // it is
-inline thread_local constinit bool inside = false;  // finding the places may fail calls of its own
 
 inline std::string variable(const char* name) {
   const char* value = std::getenv(name);
   return value != nullptr ? value : "";
-}
-
-// The observer runs in the midst of the program's calls: its thread is not cancelled meanwhile, and
-// where it is in here already, by a call of its own or in the handler of a signal, nothing is
-// observed. Without memory a finding is lost.
-template <class Work>
-void observe(Work work) {
-  if (inside) return;
-  const os::NoCancel guard;
-  const int before = errno;
-  inside = true;
-  try {
-    work();
-  } catch (const std::exception&) {  // it is lost
-  }
-  inside = false;
-  errno = before;
 }
 
 class Module final : public Observer {
@@ -78,12 +60,12 @@ class Module final : public Observer {
   explicit Module(const Hands& hands);
 
   void in_call(const char* name) override { calling = name; }
-  Failing may_fail(const char* call, bool has_second) override {
+  Failing may_fail(const char* call, const void* qp, bool has_second) override {
     if (calls_open++ > 0) return {};
     outermost = call;
     with_times([&] { times_->call_begins(call); });
     const int error = faults_ != nullptr ? count_call(call) : 0;
-    return error != 0 ? Failing{error} : play_call(call, has_second);
+    return error != 0 ? Failing{error} : play_call(call, qp, has_second);
   }
   void is_over() override {
     if (--calls_open != 0) return;
@@ -231,6 +213,12 @@ class Module final : public Observer {
     };
     return out;
   }
+  bool delays_receives() override { return play_ != nullptr && play_->delays_receives(); }
+  std::chrono::nanoseconds receive_late(const void* qp) override {
+    std::chrono::nanoseconds out{0};
+    with_play([&] { out = play_->receive_late(qp); });
+    return out;
+  }
   void completed(const Completed& completion) override {
     with_times([&] { times_->completed(completion); });
     without_place([&] { rules_.completed(completion, {"", 0}); });
@@ -292,10 +280,14 @@ class Module final : public Observer {
   int count_call(const char* call);
 
   // The same by the rules of a file.
-  Failing play_call(const char* call, bool has_second) {
+  Failing play_call(const char* call, const void* qp, bool has_second) {
     Failing out;
     with_play([&] {
-      out = play_->call(call, has_second,
+      const auto caller = []() -> const void* {
+        const std::vector<void*> trace = look_back().trace;
+        return trace.empty() ? nullptr : trace.front();
+      };
+      out = play_->call(call, qp, has_second, caller,
                         [] { return program_frames(look_back().trace, kShownFrames); });
     });
     return out;
@@ -312,7 +304,7 @@ class Module final : public Observer {
         work();
         orders = play_->take_orders();
       }
-      for (const FaultPlay::Order& order : orders) obey(order);
+      for (const FaultPlay::Order& order : orders) obey(hands_, order);
     });
   }
   // No lock of this class, and nothing here is a cancellation point: files are opened with a
@@ -329,7 +321,6 @@ class Module final : public Observer {
     inside = false;
     errno = before;
   }
-  void obey(const FaultPlay::Order& order) const;
 
   // In the thread for what comes at a time.
   void act(const FaultPlay::Action& action) {

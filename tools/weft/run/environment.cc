@@ -202,12 +202,39 @@ Outcome<void> need_check_library(const std::string& folder) {
       "{}/libweft-check.so is missing. It is built where libdw is (Debian: libdw-dev)", folder));
 }
 
-Outcome<void> set_up_faults(const std::string& file, const std::string& folder) {
+namespace {
+
+// Begins the log: processes add to it, and its path holds in each folder.
+Outcome<void> begin_record(const std::string& path, std::uint64_t seed) {
+  const std::string text =
+      "# What the rules of a run did: weft run --replay FILE -- PROGRAM\nseed " +
+      std::to_string(seed) + "\n";
+  const UniqueFd file(open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666));
+  const bool good =
+      file && write(file.get(), text.data(), text.size()) == static_cast<ssize_t>(text.size());
+  if (!good) return failure(fmt::format("--record: {}: {}", path, std::strerror(errno)));
+  std::error_code error;
+  setenv("WEFT_FAULTS_RECORD", std::filesystem::absolute(path, error).c_str(), 1);
+  return {};
+}
+
+}  // namespace
+
+Outcome<void> set_up_faults(const Faulting& f, const std::string& folder) {
+  if (!f.file.empty() && !f.replay.empty())
+    return usage_error(
+        "--faults and --replay: choose one; a log that is replayed is a file of rules");
+  const char* const option = f.replay.empty() ? "--faults" : "--replay";
+  const std::string& file = f.replay.empty() ? f.file : f.replay;
+  if (file.empty()) return usage_error("--record goes with --faults or --replay");
   const auto text = contents_of(file);
-  if (!text) return usage_error(fmt::format("--faults: {}: {}", file, text.error()));
+  if (!text) return usage_error(fmt::format("{}: {}: {}", option, file, text.error()));
   const auto faults = faults::parse_faults(*text);
-  if (!faults) return usage_error(fmt::format("--faults: {}:{}", file, faults.error()));
+  if (!faults) return usage_error(fmt::format("{}: {}:{}", option, file, faults.error()));
   setenv("WEFT_FAULTS_FILE", text->c_str(), 1);
+  if (!f.record.empty()) {
+    if (auto begun = begin_record(f.record, faults->seed); !begun) return begun;
+  }
   const auto of_link = [](const faults::FaultRule& rule) {
     return rule.effect == faults::Effect::kLink;
   };

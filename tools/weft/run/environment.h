@@ -9,6 +9,12 @@
 
 namespace weft::cli {
 
+// Files of --faults, --record and --replay; empty: none.
+struct Faulting {
+  std::string file, record, replay;
+  [[nodiscard]] bool none() const { return file.empty() && record.empty() && replay.empty(); }
+};
+
 // The options of `weft run --check`. `report` and `suppress` are files, empty: none.
 struct Checking {
   std::string report;
@@ -45,7 +51,7 @@ struct Prepared {
 // the program would report it only once it opens the device.
 [[nodiscard]] Outcome<Prepared> prepare(const ProgramOptions& options);
 // Has its calls and completions fail by the rules of a file. Behind prepare().
-[[nodiscard]] Outcome<void> set_up_faults(const std::string& file, const std::string& folder);
+[[nodiscard]] Outcome<void> set_up_faults(const Faulting& f, const std::string& folder);
 // Has it write records of its requests to files in a folder.
 [[nodiscard]] Outcome<void> set_up_timeline(const std::string& folder,
                                             const std::string& libraries);

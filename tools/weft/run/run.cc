@@ -23,7 +23,7 @@ struct RunOptions {
   std::string rules;
   bool why = false;
   bool check = false;
-  std::string faults;
+  Faulting faults;
   Checking checks;
   std::string shake;
   std::string timeline;
@@ -62,10 +62,19 @@ void add_check_options(Arguments& command, RunOptions& o) {
 void add_options(Arguments& command, RunOptions& o) {
   add_check_options(command, o);
   command
-      .add_option("--faults", o.faults,
+      .add_option("--faults", o.faults.file,
                   "Let calls and completions fail, or the program be killed, by the rules of FILE "
                   "(docs/faults.md)")
       .type_name("FILE");
+  command
+      .add_option("--record", o.faults.record,
+                  "With --faults: write each effect of a rule to LOG, with the request, completion "
+                  "or octet that it had it on")
+      .type_name("LOG");
+  command
+      .add_option("--replay", o.faults.replay,
+                  "Let happen what --record has written to LOG, and nothing else")
+      .type_name("LOG");
   command
       .add_option("--shake", o.shake,
                   "Let the device do what the specifications allow and Weft normally does not do, "
@@ -133,7 +142,7 @@ Outcome<void> set_up(const RunOptions& o, const std::string& folder) {
     if (!shake::parse_plan(o.shake, why)) return usage_error("--shake: " + why);
     setenv("WEFT_SHAKE", o.shake.c_str(), 1);
   }
-  if (!o.faults.empty()) {
+  if (!o.faults.none()) {
     if (auto ready = set_up_faults(o.faults, folder); !ready) return ready;
   }
   if (!o.timeline.empty()) {

@@ -1,0 +1,208 @@
+#!/usr/bin/env python3
+"""`weft run --record` and `--replay`; rules for one queue pair, and for receives; and whether the
+table of docs/faults.md has each status and event that there is."""
+
+import os
+import pathlib
+import re
+import signal
+import subprocess
+import sys
+import tempfile
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "programs"))
+from harness import WEFT, check, main  # noqa: E402
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+LIMIT_S = 60
+FLUSHED = "Work Request Flushed Error"
+
+
+class Result:
+    def __init__(self, done, log):
+        self.status, self.said = done.returncode, done.stderr
+        self.lines = done.stdout.splitlines()
+        # Names have the number of their process.
+        self.log = sorted(re.sub(r"-\d+", "", line) for line in log.splitlines())
+
+
+def play(option, text, program, *words, options=(), env=None, status=0):
+    """By a file of rules (--faults) or a log (--replay), with a log of its own."""
+    with tempfile.TemporaryDirectory() as folder:
+        file, log = pathlib.Path(folder, "rules"), pathlib.Path(folder, "log")
+        file.write_text(text)
+        path = os.path.join(os.environ["WEFT_TEST_BIN_DIR"], program)
+        done = subprocess.run([WEFT, "run", option, str(file), "--record", str(log), *options, "--",
+                               path, *words], capture_output=True, text=True, timeout=LIMIT_S,
+                              env={**os.environ, **(env or {})}, check=False)
+        check(done.returncode == status, f"{text!r} ended with {done.returncode}: {done}")
+        play.log = log.read_text()
+        return Result(done, play.log)
+
+
+def same(found, want):
+    check(found == want, f"got {found}, not {want}")
+
+
+def repeats(rules, program, *words, rounds=3, **more):
+    """What happened by these rules happens again, each time, and nothing else."""
+    first = play("--faults", rules, program, *words, **more)
+    log = play.log
+    for _ in range(rounds):
+        again = play("--replay", log, program, *words, **more)
+        same(again.lines, first.lines)
+        same(again.log, first.log)
+        check("had no effect" not in again.said, again.said)
+    return first
+
+
+def threads(_):
+    """By chance, among threads whose calls fall together as it happens."""
+    first = repeats("seed 5\nfail post_send with 2% with EAGAIN\n"
+                    "complete send with 0.3% with RETRY_EXC_ERR", "replay_program", "threads")
+    told = [line for line in first.log if re.search(r" fail ibv_post_send on qp \d+ on \d+ with "
+                                                    "EAGAIN$", line)]
+    check(len(told) > 4, f"{first.log}")
+    check(any(" EAGAIN " in line for line in first.lines), f"{first.lines}")
+
+
+def times(_):
+    """What came at a time comes behind the same completion."""
+    def ended(played):
+        went_well = int(played.lines[0].split()[0])
+        at = [int(found) for line in played.log
+              for found in re.findall(r"at send completion (\d+) of qp 0", line)]
+        return went_well, at
+    first = play("--faults", "disconnect on qp 0 after 100ms", "replay_program", "steps")
+    log = play.log
+    went_well, at = ended(first)
+    check(len(at) == 1 and at[0] <= went_well <= at[0] + 1, f"{went_well}: {first.log}")
+    for _ in range(3):
+        same(ended(play("--replay", log, "replay_program", "steps")), (at[0], at))
+    # One that waits for another; and neither outlives the process.
+    first = play("--faults", "event QP_FATAL after 50ms as first\nkill SIGTERM after first",
+                 "replay_program", "steps", status=-signal.SIGTERM)
+    check(any(re.search("event QP_FATAL on qp 0 at send completion .* as first", line)
+              for line in first.log), f"{first.log}")
+    again = play("--replay", play.log, "replay_program", "steps", status=-signal.SIGTERM)
+    same(again.log, first.log)
+
+
+def octets(_):
+    """Links: by time, and at each of many octets."""
+    rule = "link stall 2ms every 10ms on qp 0\nlink delay 1ms jitter 200us on qp 0"
+    first = play("--faults", rule, "faults_program", "messages")
+    stalls = [line for line in first.log if re.search(r"link stall 2ms on qp 0 at \d+B", line)]
+    check(stalls, f"{first.log}")
+    again = play("--replay", play.log, "faults_program", "messages")
+    same(again.log, first.log)
+    same(again.lines, first.lines)
+    repeats("link cut on qp 0 at 100kB", "faults_program", "messages", rounds=1)
+
+
+def calls(_):
+    """Those of one queue pair; and of none."""
+    played = play("--faults", "fail post_send on qp 0 on 5th with EIO\n"
+                  "fail post_send on qp 1 on 1st", "replay_program", "threads")
+    same(played.lines, ["0: EIO 5", "1:", "2:", "3:"])
+    check("line 2 had no effect" in played.said, played.said)
+    lines = repeats("in rank 1 complete send at completion 3 with RETRY_EXC_ERR, lost as gone\n"
+                    "kill SIGTERM after gone", "replay_program", "steps", rounds=1,
+                    env={"PMIX_RANK": "1"}, status=-signal.SIGTERM)
+    check(any(line.startswith("in rank 1 in program ") for line in lines.log), f"{lines.log}")
+
+
+def late(_):
+    """Messages wait for receives that were posted long before."""
+    whole = [*(f"{i}: success" for i in (1, 2, 3, 4)), "state another"]
+    for options in ((), ("--path", "tcp"), ("--progress", "thread")):
+        played = play("--faults", "receive late 5ms", "faults_program", "receives", options=options)
+        same(played.lines, whole)
+        for i in (1, 2, 3, 4):
+            check(f"message {i} waits 5 ms for its receive" in played.said, played.said)
+    played = repeats("receive late 20ms on qp 1 on 2nd", "faults_program", "receives", rounds=1,
+                     options=("--check",))
+    same(played.lines, whole)
+    check("N60" in played.said and "1 message came before a receive was posted" in played.said,
+          played.said)
+    # Where the peer is told to come again.
+    played = play("--faults", "receive late 20ms on qp 1", "wired_program", "rc", "2",
+                  options=("--personality", "roce"))
+    same(played.lines.count("success"), 2)
+    check("message 1 waits 20 ms" in played.said, played.said)
+    # Longer than Weft lets a message wait.
+    played = play("--faults", "receive late 10s on 3rd", "faults_program", "receives",
+                  env={"WEFT_RECV_WAIT": "20ms"})
+    same(played.lines, ["1: success", "2: success", f"3: {FLUSHED}", f"4: {FLUSHED}", "state ERR"])
+
+
+STATUSES = {"LOC_LEN_ERR": "local length error", "LOC_QP_OP_ERR": "local QP operation error",
+            "LOC_PROT_ERR": "local protection error",
+            "MW_BIND_ERR": "memory management operation error",
+            "BAD_RESP_ERR": "bad response error", "LOC_ACCESS_ERR": "local access error",
+            "REM_INV_REQ_ERR": "remote invalid request error",
+            "REM_ACCESS_ERR": "remote access error", "REM_OP_ERR": "remote operation error",
+            "RETRY_EXC_ERR": "transport retry counter exceeded",
+            "RNR_RETRY_EXC_ERR": "RNR retry counter exceeded", "REM_ABORT_ERR": "aborted error",
+            "FATAL_ERR": "fatal error", "RESP_TIMEOUT_ERR": "response timeout error",
+            "GENERAL_ERR": "general error"}
+
+
+def wired(_):
+    """Each status, of Sends and of receives, on each type of queue pair."""
+    pairs = 2 * len(STATUSES)
+    rules = [f"complete {what} on qp {qp} on 1st with {name}"
+             for what, first in (("send", 0), ("receive", pairs + 1))
+             for qp, name in zip(range(first, 2 * pairs, 2), STATUSES)]
+    want = [text.lower() for text in [*STATUSES.values(), *STATUSES.values()]]
+    for kind in ("rc", "uc", "ud"):
+        played = play("--faults", "\n".join(rules), "wired_program", kind, str(pairs),
+                      options=("--personality", "roce"))
+        same([line.lower() for line in played.lines], want)
+
+
+def datagrams(_):
+    """Rules of connections have no effect there, and it is said."""
+    roce = ("--personality", "roce")
+    played = play("--faults", "link delay 1ms\nreceive late 1ms\nlink cut on qp 7 at 1kB",
+                  "replay_program", "datagrams", options=roce)
+    for line in (1, 2):
+        check(f"line {line}: no effect on queue pair number" in played.said and
+              "it is of datagrams (UD)" in played.said, played.said)
+    check("line 3: no effect" not in played.said, played.said)
+
+
+def usage(_):
+    for words, why in ((["--record", "x"], "--record goes with --faults or --replay"),
+                       (["--faults", "/dev/null", "--replay", "/dev/null"], "choose one"),
+                       (["--replay", "/no/such"], "--replay: /no/such: No such file")):
+        done = subprocess.run([WEFT, "run", *words, "--", "true"], capture_output=True, text=True,
+                              timeout=LIMIT_S, check=False)
+        check(done.returncode == 2 and why in done.stderr, f"{done}")
+    done = subprocess.run([WEFT, "run", "--faults", "/dev/null", "--record", "/no/such/file", "--",
+                           "true"], capture_output=True, text=True, timeout=LIMIT_S, check=False)
+    check(done.returncode == 1 and "--record: /no/such/file: No such file" in done.stderr, f"{done}")
+
+
+def names_of(header, begin, prefix):
+    text = pathlib.Path("/usr/include", header).read_text()
+    body = text[text.index(begin):]
+    return re.findall(rf"\b{prefix}(\w+)", re.sub(r"/\*.*?\*/", "", body[:body.index("}")]))
+
+
+def table(_):
+    """docs/faults.md has a row for each name of the headers."""
+    page = (ROOT / "docs" / "faults.md").read_text()
+    rows = page[page.index("| what a program can be told |"):]
+    told = re.findall(r"[A-Z][A-Z_]+[A-Z]", rows[:rows.index("\n\n")])
+    names = [*names_of("infiniband/verbs.h", "enum ibv_wc_status {", "IBV_WC_"),
+             *names_of("infiniband/verbs.h", "enum ibv_event_type {", "IBV_EVENT_"),
+             *names_of("rdma/rdma_cma.h", "enum rdma_cm_event_type {", "RDMA_CM_EVENT_")]
+    check(len(names) > 55, f"{names}")
+    missing = [name for name in names if name not in told]
+    check(not missing, f"without a row: {missing}")
+
+
+if __name__ == "__main__":
+    main({case.__name__: case for case in (
+        threads, times, octets, calls, late, wired, datagrams, usage, table)})
