@@ -328,12 +328,12 @@ static int source(void) {
 }
 
 // A thread polls what was there when another one arms the queue, or was not any more; then it makes
-// the event that the other one waits for.
+// the event that the other one waits for. Not before the queue is armed: it would make none.
 enum { kRounds = 300 };
 static struct pair polled;
 static struct ibv_mr* of_words;
 static volatile uint64_t words[2];
-static atomic_int begun, ended;  // rounds
+static atomic_int begun, is_armed, ended;  // rounds
 
 static void await(atomic_int* rounds, int count) {
   while (atomic_load(rounds) < count) sched_yield();
@@ -350,6 +350,7 @@ static void* poll_elsewhere(void* none) {
   for (int i = 1; i <= kRounds; ++i) {
     await(&begun, i);
     poll_one(polled.client->send_cq);
+    await(&is_armed, i);
     atomic_store(&ended, i);
     write_word(0);
   }
@@ -371,6 +372,7 @@ static int armed(void) {
     }
     atomic_store(&begun, i);
     must(ibv_req_notify_cq(cq, 0) == 0, "ibv_req_notify_cq");
+    atomic_store(&is_armed, i);
     await(&ended, i);
     must(ibv_get_cq_event(polled.client->send_cq_channel, &cq, &unused) == 0, "get event");
     ibv_ack_cq_events(cq, 1);
