@@ -1,11 +1,16 @@
 // A stream between lanes, part of it by ring and part by TCP, and reads that nobody sees.
 #include <algorithm>
+#include <array>
 #include <atomic>
+#include <cstdint>
 #include <cstdio>
+#include <memory>
+#include <new>
 #include <random>
 #include <thread>
 #include <vector>
 
+#include "sockets/granted/watched.h"
 #include "sockets_lanes_testing.h"
 
 namespace weft::sockets::granted {
@@ -91,6 +96,24 @@ TEST_F(Stream, EachOctetComesOnceThroughManyWindowsAndReadsThatNobodySees) {
   std::printf("%llu windows, %llu reads that nobody saw\n",
               static_cast<unsigned long long>(windows_), static_cast<unsigned long long>(unseen_));
   EXPECT_TRUE(!apart || windows_ >= std::max<std::uint64_t>(total_ >> 21U, 1));
+}
+
+// The places of a wait are begun by what is added alone: of what lay there before nothing counts.
+TEST_F(Lanes, AWaitThatDidNotOpenTheRingCountsNobodyAsAsleep) {
+  join_both();
+  alignas(Watched) std::array<std::uint8_t, sizeof(Watched)> place;
+  place.fill(0xff);
+  auto* watched = new (place.data()) Watched;
+  watched->add(*lane_of(b_), 0);
+  GrantMemory m = lane_of(b_)->rings.in();
+  watched->sleep();
+  EXPECT_EQ(m.load(GrantWord::kAsleep), 0U);
+  watched->wake();
+  static_cast<void>(watched->open());  // false where both ends were on one core
+  watched->sleep();
+  EXPECT_EQ(m.load(GrantWord::kAsleep), 1U);
+  std::destroy_at(watched);
+  EXPECT_EQ(m.load(GrantWord::kAsleep), 0U) << "one that ends is awake";
 }
 
 }  // namespace

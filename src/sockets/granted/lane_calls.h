@@ -51,12 +51,14 @@ void take_back_all(Lane& lane, int fd);
 void spill(Lane& lane, std::int64_t now);
 
 // A window that is never to be opened again stays as it is.
-inline void open_window(const Lane& lane) {
-  static_cast<void>(lane.rings.in().swap(GrantWord::kWindow, kWindowClosed, kWindowOpen));
+inline void swap_window(const Lane& lane, GrantWindow before, GrantWindow now) {
+  GrantMemory m = lane.rings.in();
+  // The writer reads this line: it is taken from it only to be changed.
+  if (m.load(GrantWord::kWindow) == before)
+    static_cast<void>(m.swap(GrantWord::kWindow, before, now));
 }
-inline void close_window(const Lane& lane) {
-  static_cast<void>(lane.rings.in().swap(GrantWord::kWindow, kWindowOpen, kWindowClosed));
-}
+inline void open_window(const Lane& lane) { swap_window(lane, kWindowClosed, kWindowOpen); }
+inline void close_window(const Lane& lane) { swap_window(lane, kWindowOpen, kWindowClosed); }
 
 // Octets of the peer that lie in the ring.
 [[nodiscard]] inline std::uint64_t unread(const Lane& lane) {

@@ -164,7 +164,7 @@ void note_read(Lane& lane, std::int64_t got, std::uint64_t asked, bool waits) {
     case ReadingHabits::Window::kCloses: return close_window(lane);
     case ReadingHabits::Window::kOpens:
       if (!lane.in.joined()) return;
-      if (lane.rings.in().load(GrantWord::kWindow) == kWindowClosed) open_window(lane);
+      open_window(lane);
   }
 }
 

@@ -1,8 +1,15 @@
 #include "sockets/granted/watched.h"
 
 #include <cassert>
+#include <memory>
 
 namespace weft::sockets::granted {
+
+Watched::~Watched() {
+  wake();
+  close();
+  for (std::size_t i = 0; i < count_; ++i) std::destroy_at(&entries_[i].use);
+}
 
 void Watched::add(Lane& lane, std::size_t tag, bool edge) {
   assert(!asleep_ && count_ <= kMost);
@@ -13,9 +20,11 @@ void Watched::add(Lane& lane, std::size_t tag, bool edge) {
     return;
   }
   Entry& entry = entries_[count_++];
-  entry.use.emplace(lane, Call::kVisits);
+  std::construct_at(&entry.use, lane, Call::kVisits);
+  entry.lane = &lane;
   entry.tag = tag;
   entry.edge = edge;
+  entry.counted = false;
 }
 
 bool Watched::open() {

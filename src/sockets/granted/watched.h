@@ -7,7 +7,6 @@
 #include <array>
 #include <cassert>
 #include <cstddef>
-#include <optional>
 
 #include "sockets/granted/lane_calls.h"
 #include "sockets/granted/ring_lane.h"
@@ -19,10 +18,7 @@ class Watched {
   static constexpr std::size_t kMost = 128;
 
   Watched() = default;
-  ~Watched() {
-    wake();
-    close();
-  }
+  ~Watched();
   Watched(const Watched&) = delete;
   Watched& operator=(const Watched&) = delete;
 
@@ -33,8 +29,8 @@ class Watched {
   [[nodiscard]] bool empty() const { return count_ == 0; }
   [[nodiscard]] std::size_t size() const { return count_; }
   [[nodiscard]] Lane& lane(std::size_t i) const {
-    assert(i < count_ && entries_[i].use.has_value());
-    return *entries_[i].use->lane();
+    assert(i < count_);
+    return *entries_[i].lane;
   }
   [[nodiscard]] std::size_t tag(std::size_t i) const {
     assert(i < count_);
@@ -74,11 +70,20 @@ class Watched {
     return lane.rings.in().load(GrantWord::kWritten);
   }
 
+  // Begun by add() alone: a wait has few most often, and would pay for all.
   struct Entry {
-    std::optional<Use> use;
-    std::size_t tag = 0;
-    bool edge = false;
-    bool counted = false;  // as asleep, if this thread sleeps
+    Entry() {}  // NOLINT(modernize-use-equals-default): so that an array of them is left alone
+    ~Entry() {}
+    Entry(const Entry&) = delete;
+    Entry& operator=(const Entry&) = delete;
+
+    union {
+      Use use;
+    };
+    Lane* lane;
+    std::size_t tag;
+    bool edge;
+    bool counted;  // as asleep, if this thread sleeps
   };
   std::array<Entry, kMost> entries_;
   std::size_t count_ = 0;
