@@ -161,9 +161,18 @@ def animal(name):
             check(mended.returncode == 0, f"the twin ended with {mended.returncode}")
         if name == "e02":
             options()
+        if name == "e20":
+            in_readme(reports[0])
         if name == "e41":
             killed()
     return test
+
+
+def in_readme(report):
+    """README.md shows this report as it is, but for its lines' ends."""
+    page = (ZOO.parents[2] / "README.md").read_text()
+    example = page.partition("$ weft run --check -- ./e20\n")[2].partition("```")[0]
+    check(example.split() == report.split(), f"README.md has\n{example}\nand the report is\n{report}")
 
 
 def hang(_network):

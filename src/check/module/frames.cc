@@ -56,11 +56,14 @@ std::string build_id(Dwfl_Module* module) {
 
 std::string plain(const char* name) {
   if (name == nullptr) return {};
+  // A compiler's copies of a function have a suffix: f.constprop.0, f(int) [clone .isra.0].
   // A C function's name may be the code of a type: "t" is unsigned short.
-  if (!std::string_view(name).starts_with("_Z")) return name;
+  const std::string_view all = name;
+  if (!all.starts_with("_Z")) return std::string(all.substr(0, all.find('.', 1)));
   int status = 0;
   const std::unique_ptr<char, FreeIt> clear(abi::__cxa_demangle(name, nullptr, nullptr, &status));
-  return clear != nullptr ? clear.get() : name;
+  const std::string_view shown = clear != nullptr ? clear.get() : name;
+  return std::string(shown.substr(0, shown.find(" [clone ")));
 }
 
 // Inline functions of headers: ibv_post_send, weft_own.
