@@ -238,13 +238,13 @@ int refused_access(unsigned flags) noexcept {
     unsigned flag;
     Act act;
   } kActs[] = {{IBV_ACCESS_LOCAL_WRITE, Act::kMrLocalWrite},
-                 {IBV_ACCESS_REMOTE_WRITE, Act::kMrRemoteWrite},
-                 {IBV_ACCESS_REMOTE_READ, Act::kMrRemoteRead},
-                 {IBV_ACCESS_REMOTE_ATOMIC, Act::kMrRemoteAtomic},
-                 {IBV_ACCESS_MW_BIND, Act::kMrMwBind},
-                 {IBV_ACCESS_ZERO_BASED, Act::kMrZeroBased},
-                 {IBV_ACCESS_ON_DEMAND, Act::kMrOnDemand},
-                 {IBV_ACCESS_RELAXED_ORDERING, Act::kMrRelaxedOrdering}};
+               {IBV_ACCESS_REMOTE_WRITE, Act::kMrRemoteWrite},
+               {IBV_ACCESS_REMOTE_READ, Act::kMrRemoteRead},
+               {IBV_ACCESS_REMOTE_ATOMIC, Act::kMrRemoteAtomic},
+               {IBV_ACCESS_MW_BIND, Act::kMrMwBind},
+               {IBV_ACCESS_ZERO_BASED, Act::kMrZeroBased},
+               {IBV_ACCESS_ON_DEMAND, Act::kMrOnDemand},
+               {IBV_ACCESS_RELAXED_ORDERING, Act::kMrRelaxedOrdering}};
   for (const auto& right : kActs) {
     if ((flags & right.flag) == 0) continue;
     if (const int error = refused(right.act); error != 0) return error;
