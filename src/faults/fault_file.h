@@ -3,9 +3,9 @@
 //
 //   [in rank N | in program PATTERN | in host NAME] EFFECT WHEN [with ERROR] [as NAME]
 //
-//   fail CALL [from lib PATTERN] [on qp N]    a call of libibverbs or librdmacm; with ENOMEM; a
-//   post
-//                                       of several requests: with ENOMEM, bad_wr second
+//   fail CALL [from lib PATTERN] [on qp N]
+//                                       a call of libibverbs or librdmacm; with ENOMEM; a post of
+//                                       several requests: with ENOMEM, bad_wr second
 //   complete send|receive [on qp N]     a completion as it is polled; with RETRY_EXC_ERR[, lost]
 //   event NAME [on qp|cq|srq N]         an asynchronous event, with what it says; PORT_ERR after 2s
 //                                       for 500ms
@@ -16,14 +16,13 @@
 //   kill SIGNAL                         this process
 //   link stall 200ms | cut | delay 1ms [jitter 1ms] [rate 1Gbit] | rate 1Gbit    [on qp N]
 //   octet flip [on qp N]                what this side of a connection sends
-//   receive late 5ms [on qp N]          a message that comes waits for its receive; all without
-//   WHEN
+//   receive late 5ms [on qp N]          a message that comes waits for its receive; every one,
+//                                       without a WHEN
 //
 //   on 3rd | from 3rd | every 1000 | with 5%        of what the effect counts
 //   after 2s | after NAME               since the process began, or since that rule had its effect
 //   at send|receive completion 5 of qp 0    those that come by themselves
-//   at 64MB | at every 64MB             those of a link: octets of a connection; `every 2s`: a
-//   stall
+//   at 64MB | at every 64MB             those of a link: octets of a connection; `every 2s`: stall
 //
 // A rule has its effect once, but for `from`, `every` and `with P%`. Pure: no clock, no files.
 #pragma once

@@ -2,7 +2,7 @@
 //
 // An RsStream does no waiting and has no lock: its owner serializes all calls and sleeps on
 // channel(). Progress happens in process() and in the data calls. What the peer sends is checked
-// here (hazards H1-H7 of docs/sockets.md); a peer that breaks the rules ends the connection.
+// here (hazards H1-H7 of rs_wire.h); a peer that breaks the rules ends the connection.
 //
 //   rs_stream.cc        set-up, completions, messages, credits
 //   rs_stream_data.cc   the data calls, the iomap calls

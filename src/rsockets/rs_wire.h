@@ -2,6 +2,18 @@
 //
 // Values and bytes only: no allocation, no I/O, any thread. Layout as rdma-core 44 has it; see
 // docs/sockets.md.
+//
+// What a hostile or unlucky peer can do, and what happens then (tests/programs/rsocket_hazards.py):
+//
+//   H1      control messages beyond the credits: 16 more receives are posted than are offered, and
+//           the last 8 credits are kept for control
+//   H2, H4  other byte order, private data missing or short, other version: rejected
+//   H3      a target that is written but not announced is not used
+//   H5, H7  lengths, counts and operations that make no sense end the connection: ECONNRESET
+//   H6      iomap messages cost no credit
+//   H8      no inline data (RDMA_INLINE 0): 24 octets at least, which its own messages need
+//   H9      writes to memory that was never offered end the connection; the memory is untouched
+//   H10     slow or silent clients delay nobody
 #pragma once
 
 #include <array>

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 """What a hostile or unlucky peer can say to an rsocket, octet by octet: the hazards H1 to H10 of
-the protocol (docs/sockets.md). After each the same server still serves a peer that keeps the
+the protocol (src/rsockets/rs_wire.h). After each the same server still serves a peer that keeps the
 rules."""
 
 import contextlib

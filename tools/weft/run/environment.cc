@@ -173,7 +173,7 @@ void add_program_options(Arguments& command, ProgramOptions& o) {
       .type_name("MODE");
   command
       .add_option("--sysfs", o.sysfs,
-                  "Show weft0 to the program below /sys/class/infiniband: on or off")
+                  "Show Weft's devices to the program below /sys/class/infiniband: on or off")
       .type_name("on|off")
       .show_default();
   command.add_flag("--preload", o.preload,

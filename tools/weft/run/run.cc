@@ -68,8 +68,8 @@ void add_options(Arguments& command, RunOptions& o) {
       .type_name("FILE");
   command
       .add_option("--record", o.faults.record,
-                  "With --faults: write each effect of a rule to LOG, with the request, completion "
-                  "or octet that it had it on")
+                  "With --faults or --replay: write each effect of a rule to LOG, and the request, "
+                  "completion or octet that it hit")
       .type_name("LOG");
   command
       .add_option("--replay", o.faults.replay,
