@@ -145,7 +145,7 @@ def units(network):
             text = read(name)
             check(re.search(r"^ExecStart=/usr/bin/weft ", text, re.M) is not None, f"{name}: ExecStart")
             # The command need not be installed here.
-            text = re.sub(r"^ExecStart=/usr/bin/weft ", "ExecStart=/bin/true ", text, flags=re.M)
+            text = re.sub(r"^(Exec\w+=\+?)/usr/bin/weft ", r"\1/bin/true ", text, flags=re.M)
             path = os.path.join(folder, name)
             with open(path, "w", encoding="utf-8") as out:
                 out.write(text)
