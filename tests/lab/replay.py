@@ -130,6 +130,11 @@ def late(_):
                   options=("--personality", "roce"))
     same(played.lines.count("success"), 2)
     check("message 1 waits 20 ms" in played.said, played.said)
+    # What waits for such a rule comes while the engine is at that message.
+    for what in ("disconnect on qp 1", "event QP_FATAL on qp 1"):
+        played = play("--faults", f"receive late 20s on 2nd as slow\n{what} after slow",
+                      "faults_program", "receives", env={"WEFT_RECV_WAIT": "30s"})
+        same(played.lines, ["1: success", *(f"{i}: {FLUSHED}" for i in (2, 3, 4)), "state ERR"])
     # Longer than Weft lets a message wait.
     played = play("--faults", "receive late 10s on 3rd", "faults_program", "receives",
                   env={"WEFT_RECV_WAIT": "20ms"})

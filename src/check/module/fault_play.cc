@@ -10,7 +10,9 @@
 #include <cstring>
 #include <thread>
 
+#include "check/module/observe.h"
 #include "check/module/output.h"
+#include "check/module/own_thread.h"
 #include "check/module/process_name.h"
 #include "os/say.h"
 
@@ -84,19 +86,16 @@ std::chrono::nanoseconds FaultPlay::now() const {
 // only those that wait for a time are of interest.
 void FaultPlay::start(std::function<void(const Action&)> act) const {
   if (!player_.next_action()) return;
-  sigset_t all, before;
-  sigfillset(&all);
-  pthread_sigmask(SIG_SETMASK, &all, &before);
-  std::thread([player = player_, began_ns = began_ns_, process = getpid(), act]() mutable {
-    while (const auto action = player.next_action()) {
-      const auto left = action->due - std::chrono::nanoseconds(os::monotonic_ns() - began_ns);
-      std::this_thread::sleep_for(left);
-      if (getpid() != process) return;
-      player.acted(*action);
-      if (!action->by_rule) act(*action);
-    }
-  }).detach();
-  pthread_sigmask(SIG_SETMASK, &before, nullptr);
+  in_background("--faults",
+                [player = player_, began_ns = began_ns_, process = getpid(), act]() mutable {
+                  while (const auto action = player.next_action()) {
+                    const std::chrono::nanoseconds now(os::monotonic_ns() - began_ns);
+                    std::this_thread::sleep_for(action->due - now);
+                    if (getpid() != process) return;
+                    player.acted(*action);
+                    if (!action->by_rule) act(*action);
+                  }
+                });
 }
 
 void FaultPlay::act(const Action& action) {
@@ -371,6 +370,15 @@ void obey(const Hands& hands, const FaultPlay::Order& order) {
     case FaultPlay::Order::What::kRaiseCm: return hands.raise_cm(order.number);
     case FaultPlay::Order::What::kKill: kill(getpid(), order.number);
   }
+}
+
+void obey_later(const Hands& hands, std::vector<FaultPlay::Order> orders) {
+  if (orders.empty()) return;
+  in_background("--faults", [hands, orders = std::move(orders)] {
+    observe([&] {
+      for (const FaultPlay::Order& order : orders) obey(hands, order);
+    });
+  });
 }
 
 }  // namespace weft::check

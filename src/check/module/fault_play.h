@@ -126,5 +126,7 @@ class FaultPlay {
 
 // Has an order carried out, with no lock held.
 void obey(const Hands& hands, const FaultPlay::Order& order);
+// The same where the engine's locks are held: soon, by another thread.
+void obey_later(const Hands& hands, std::vector<FaultPlay::Order> orders);
 
 }  // namespace weft::check

@@ -216,7 +216,7 @@ class Module final : public Observer {
   bool delays_receives() override { return play_ != nullptr && play_->delays_receives(); }
   std::chrono::nanoseconds receive_late(const void* qp) override {
     std::chrono::nanoseconds out{0};
-    with_play([&] { out = play_->receive_late(qp); });
+    with_play([&] { out = play_->receive_late(qp); }, true);
     return out;
   }
   void completed(const Completed& completion) override {
@@ -293,9 +293,10 @@ class Module final : public Observer {
     return out;
   }
 
-  // The work decides with the mutex; what it orders is done without it.
+  // The work decides with the mutex; what it orders is done without it. `in_engine`: by somebody
+  // else, since the caller has locks of the engine.
   template <class Work>
-  void with_play(Work work) {
+  void with_play(Work work, bool in_engine = false) {
     if (play_ == nullptr) return;
     observe([&] {
       std::vector<FaultPlay::Order> orders;
@@ -304,6 +305,7 @@ class Module final : public Observer {
         work();
         orders = play_->take_orders();
       }
+      if (in_engine) return obey_later(hands_, std::move(orders));
       for (const FaultPlay::Order& order : orders) obey(hands_, order);
     });
   }
