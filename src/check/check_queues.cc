@@ -32,7 +32,7 @@ void Rules::check_receive(Object& queue, const PostedReceive& receive, Here here
 
 // A program may post until it is refused.
 void Rules::not_posted_receive(const PostedReceive& receive) {
-  sinks_.take_back(receive.queue, receive.wr_id, receive.sinks);
+  sinks_.take_back(receive.queue, Sinks::Side::kReceive, receive.wr_id, receive.sinks);
   Object* const queue = find(receive.queue);
   if (queue == nullptr || queue->receives == 0) return;
   --queue->receives;

@@ -227,7 +227,7 @@ void Rules::posting_receive(const PostedReceive& receive, Here here) {
   check_sinks(queue, receive.sinks, here);
   watch(receive.sinks);
   share(receive.sinks);
-  sinks_.add(queue, receive.wr_id, receive.sinks);
+  sinks_.add(queue, Sinks::Side::kReceive, receive.wr_id, receive.sinks);
   if (Object* const object = find(queue)) check_receive(*object, receive, here);
   if (waiting_ == 0) return;
   for (auto& [handle, object] : objects_) {
@@ -314,7 +314,8 @@ void Rules::not_posted(const void* handle, std::uint64_t number) {
   const auto slot = std::ranges::find(qp->slots, number, &Slot::number);
   if (slot == qp->slots.end()) return;
   const Posted& request = slot->request;
-  if (!request.sinks.empty()) sinks_.take_back(handle, request.wr_id, request.sinks);
+  if (!request.sinks.empty())
+    sinks_.take_back(handle, Sinks::Side::kSend, request.wr_id, request.sinks);
   let_go(*slot);
   qp->slots.erase(slot);
 }
@@ -375,7 +376,8 @@ void Rules::completed(const Completed& completion, Here here) {
   if (known) {
     for (auto slot = qp->slots.begin(); slot != done + 1; ++slot) {
       let_go(*slot);
-      if (!slot->request.sinks.empty()) sinks_.remove(qp->made.handle, slot->request.wr_id);
+      if (!slot->request.sinks.empty())
+        sinks_.remove(qp->made.handle, Sinks::Side::kSend, slot->request.wr_id);
       if (completion.success) check_memory(*qp, *slot);
     }
     qp->slots.erase(qp->slots.begin(), done + 1);

@@ -82,7 +82,8 @@ void Rules::note_memory(Slot& slot) {
   watch(request.sources);
   watch(request.sinks);
   share(request.sinks);
-  if (!request.sinks.empty()) sinks_.add(request.qp, request.wr_id, request.sinks);
+  if (!request.sinks.empty())
+    sinks_.add(request.qp, Sinks::Side::kSend, request.wr_id, request.sinks);
   sources_.add(request.sources);
   slot.watched = true;
   const bool plain = std::ranges::all_of(
@@ -117,7 +118,7 @@ void Rules::receive_polled(Object& qp, const Completed& completion) {
     for (const Octets& sink : sinks_.of(handle, completion.wr_id))
       check_owned(qp, sink, "a message of the peer, for which it was posted as a receive");
   }
-  sinks_.remove(handle, completion.wr_id);
+  sinks_.remove(handle, Sinks::Side::kReceive, completion.wr_id);
 }
 
 void Rules::check_memory(const Object& qp, const Slot& slot) {

@@ -72,34 +72,37 @@ void Sinks::erase(Queue& queue, Queue::iterator sink) {
   queue.erase(sink);
 }
 
-void Sinks::add(const void* queue, std::uint64_t wr_id, std::vector<Octets> octets) {
+void Sinks::add(const void* queue, Side side, std::uint64_t wr_id, std::vector<Octets> octets) {
   pieces_.add(octets);
   Queue& sinks = queues_[queue];
-  sinks.push_back({wr_id, std::move(octets)});
+  sinks.push_back({side, wr_id, std::move(octets)});
   if (sinks.size() > kMost) erase(sinks, sinks.begin());
 }
 
-void Sinks::remove(const void* queue, std::uint64_t wr_id) {
+void Sinks::remove(const void* queue, Side side, std::uint64_t wr_id) {
   const auto at = queues_.find(queue);
   if (at == queues_.end()) return;
-  const auto sink = std::ranges::find(at->second, wr_id, &Sink::wr_id);
+  const auto sink =
+      std::ranges::find_if(at->second, [&](const Sink& one) { return one.is(side, wr_id); });
   if (sink != at->second.end()) erase(at->second, sink);
 }
 
 std::span<const Octets> Sinks::of(const void* queue, std::uint64_t wr_id) const {
   const auto at = queues_.find(queue);
   if (at == queues_.end()) return {};
-  const auto sink = std::ranges::find(at->second, wr_id, &Sink::wr_id);
+  const auto sink = std::ranges::find_if(
+      at->second, [&](const Sink& one) { return one.is(Side::kReceive, wr_id); });
   if (sink == at->second.end()) return {};
   return sink->octets;
 }
 
-void Sinks::take_back(const void* queue, std::uint64_t wr_id, std::span<const Octets> octets) {
+void Sinks::take_back(const void* queue, Side side, std::uint64_t wr_id,
+                      std::span<const Octets> octets) {
   const auto at = queues_.find(queue);
   if (at == queues_.end()) return;
   for (auto sink = at->second.end(); sink != at->second.begin();) {
     --sink;
-    if (sink->wr_id == wr_id && std::ranges::equal(sink->octets, octets))
+    if (sink->is(side, wr_id) && std::ranges::equal(sink->octets, octets))
       return erase(at->second, sink);
   }
 }

@@ -59,13 +59,15 @@ class Sinks {
   // Per queue; then the oldest is forgotten.
   static constexpr std::size_t kMost = 1U << 16U;
 
-  void add(const void* queue, std::uint64_t wr_id, std::vector<Octets> octets);
+  // A receive and a request of one queue pair may have the same wr_id.
+  enum class Side : std::uint8_t { kReceive, kSend };
+  void add(const void* queue, Side side, std::uint64_t wr_id, std::vector<Octets> octets);
   // The oldest of that queue with this wr_id, if there is one.
-  void remove(const void* queue, std::uint64_t wr_id);
-  // Its octets; none: there is none.
+  void remove(const void* queue, Side side, std::uint64_t wr_id);
+  // The octets of that receive; none: there is none.
   [[nodiscard]] std::span<const Octets> of(const void* queue, std::uint64_t wr_id) const;
   // One with just these octets: it was refused.
-  void take_back(const void* queue, std::uint64_t wr_id, std::span<const Octets> octets);
+  void take_back(const void* queue, Side side, std::uint64_t wr_id, std::span<const Octets> octets);
   void clear(const void* queue);
   struct Found {
     const void* queue = nullptr;
@@ -81,8 +83,10 @@ class Sinks {
 
  private:
   struct Sink {
+    Side side{};
     std::uint64_t wr_id = 0;
     std::vector<Octets> octets;
+    [[nodiscard]] bool is(Side of, std::uint64_t id) const { return side == of && wr_id == id; }
   };
   using Queue = std::deque<Sink>;
 
