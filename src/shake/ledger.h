@@ -24,7 +24,10 @@ class Ledger {
   };
 
   void add(Entry entry) { entries_.push_back(std::move(entry)); }
-  void drop_last() { entries_.pop_back(); }
+  // The last one that was added was refused. It is gone already where clear() came in between.
+  void drop_last() {
+    if (!entries_.empty()) entries_.pop_back();
+  }
   // A completion was polled. Of a send queue: the slots of those before it are free, too. Of a
   // receive queue: it alone. Where that is shared, several may have its wr_id, and nothing says
   // which it was: then one goes, and no memory is given.

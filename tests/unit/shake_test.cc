@@ -156,6 +156,17 @@ TEST(ShakeLedger, AnUnsignaledRequestCompletesOnlyByAnError) {
   EXPECT_EQ(ledger.size(), 1U);
 }
 
+// A thread posts, and another one resets the queue pair: the post is refused.
+TEST(ShakeLedger, WhatIsClearedBeforeItIsRefusedIsGoneOnce) {
+  Ledger ledger;
+  ledger.add({1, true, {}});
+  ledger.clear();
+  ledger.drop_last();
+  EXPECT_EQ(ledger.size(), 0U);
+  ledger.add({2, true, {}});
+  EXPECT_TRUE(ledger.received(2).has_value());
+}
+
 TEST(ShakeLedger, KnowsTheMemoryOfItsRequests) {
   Ledger ledger;
   ledger.add({1, true, {{100, 10, 5}}});
