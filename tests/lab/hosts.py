@@ -284,6 +284,11 @@ def loopback(_network):
     lab("--loopback", "--", "rping", "-s", "-a", "127.0.0.1", "-C", "2", "---", "rping", "-c", "-a",
         "{server}", "-C", "2")
     lab("--loopback", "--plain", "--", "sh", "-c", "exit $((7 * {rank}))", status=7)
+    # A command leaves something behind.
+    mark = f"mark-{os.getpid()}-left"
+    lab("--loopback", "--hosts", "1", "--plain", "--", "sh", "-c",
+        f"sh -c 'sleep 600; :' lab {mark} > /dev/null 2>&1 &")
+    wait_for(lambda: not processes(mark), "a process of a command is left behind")
     for signal_ in (signal.SIGINT, signal.SIGKILL):
         mark = f"mark-{os.getpid()}-{int(signal_)}"
         # The command is no lab itself: `processes` finds it by this word.

@@ -18,6 +18,7 @@
 #include <cstring>
 #include <map>
 #include <utility>
+#include <vector>
 
 #include "lab/commands.h"
 #include "weft/common/message.h"
@@ -89,6 +90,7 @@ class Host {
 
   void end_all() const {
     for (const auto& [id, pid] : running_) kill(-pid, SIGKILL);
+    for (const pid_t pid : ended_) kill(-pid, SIGKILL);
   }
 
  private:
@@ -197,6 +199,7 @@ class Host {
   void reap(int children) {
     signalfd_siginfo unused;
     while (read(children, &unused, sizeof unused) > 0) continue;
+    if (plan_.loopback) return note_ends();
     int status = 0;
     pid_t pid = 0;
     while ((pid = waitpid(-1, &status, WNOHANG)) > 0) {
@@ -207,6 +210,22 @@ class Host {
         tell_end(id, status_of(status));
         break;
       }
+    }
+  }
+  // Without hosts what a command has left behind ends by its group. So these stay as they are: the
+  // number of the group is nobody else's until then.
+  void note_ends() {
+    for (auto one = running_.begin(); one != running_.end();) {
+      siginfo_t how{};
+      const int got =
+          waitid(P_PID, static_cast<id_t>(one->second), &how, WEXITED | WNOHANG | WNOWAIT);
+      if (got != 0 || how.si_pid == 0) {
+        ++one;
+        continue;
+      }
+      ended_.push_back(one->second);
+      tell_end(one->first, (how.si_code == CLD_EXITED ? 0 : kStatusOfSignal) + how.si_status);
+      one = running_.erase(one);
     }
   }
   void tell_end(std::uint32_t id, int status) const {
@@ -221,6 +240,7 @@ class Host {
   UniqueFd lab_;
   UniqueFd users_;
   std::map<std::uint32_t, pid_t> running_;
+  std::vector<pid_t> ended_;  // commands, with `loopback`
 };
 
 }  // namespace
