@@ -5,6 +5,7 @@ table of docs/faults.md has each status and event that there is."""
 import os
 import pathlib
 import re
+import resource
 import signal
 import subprocess
 import sys
@@ -187,6 +188,31 @@ def usage(_):
     done = subprocess.run([WEFT, "run", "--faults", "/dev/null", "--record", "/no/such/file", "--",
                            "true"], capture_output=True, text=True, timeout=LIMIT_S, check=False)
     check(done.returncode == 1 and "--record: /no/such/file: No such file" in done.stderr, f"{done}")
+    with tempfile.TemporaryDirectory() as folder:
+        rules = pathlib.Path(folder, "rules")
+        rules.write_text("disconnect after 9s\n")
+        for option in ("--faults", "--replay"):
+            done = subprocess.run([WEFT, "run", option, str(rules), "--record", str(rules), "--",
+                                   "true"], capture_output=True, text=True, timeout=LIMIT_S,
+                                  check=False)
+            check(done.returncode == 2 and f"is the file of {option}" in done.stderr, f"{done}")
+        same(rules.read_text(), "disconnect after 9s\n")
+
+
+def limited(_):
+    """A log for which there is no room is said, and the program goes on."""
+    def limit():
+        resource.setrlimit(resource.RLIMIT_FSIZE, (4096, 4096))
+    with tempfile.TemporaryDirectory() as folder:
+        rules, log = pathlib.Path(folder, "rules"), pathlib.Path(folder, "log")
+        rules.write_text("fail reg_mr from 1st")
+        path = os.path.join(os.environ["WEFT_TEST_BIN_DIR"], "faults_program")
+        done = subprocess.run([WEFT, "run", "--faults", str(rules), "--record", str(log), "--",
+                               path, "registers"], capture_output=True, text=True, timeout=LIMIT_S,
+                              preexec_fn=limit, check=False)
+        same((done.returncode, len(done.stdout.splitlines())), (0, 100))
+        check("File too large; the log is not whole" in done.stderr, f"{done}")
+        check(log.read_text().endswith("\n"), "a line is cut")
 
 
 def names_of(header, begin, prefix):
@@ -210,4 +236,4 @@ def table(_):
 
 if __name__ == "__main__":
     main({case.__name__: case for case in (
-        threads, times, octets, calls, late, wired, datagrams, usage, table)})
+        threads, times, octets, calls, late, wired, datagrams, usage, limited, table)})

@@ -8,6 +8,7 @@
 #include <cstring>
 #include <utility>
 
+#include "check/module/output.h"
 #include "faults/fault_file.h"
 #include "os/fd.h"
 #include "os/say.h"
@@ -50,8 +51,7 @@ void FaultLog::write(faults::FaultRule rule) {
   if (rule.when.how == faults::When::How::kAfterRule) rule.when.rule += suffix_;
   const std::string line = faults::text_of(rule) + "\n";
   const os::Fd file(::open(path_.c_str(), O_WRONLY | O_APPEND | O_CLOEXEC));
-  const bool good = file.get() >= 0 && ::write(file.get(), line.data(), line.size()) ==
-                                           static_cast<ssize_t>(line.size());
+  const bool good = file && put(file.get(), line);
   if (good || std::exchange(failed_, true)) return;
   os::say("weft faults: %s: %s; the log is not whole\n", path_.c_str(), std::strerror(errno));
 }

@@ -39,7 +39,10 @@ bool fits(int fd, std::size_t octets) {
 }  // namespace
 
 bool put(int fd, const std::string& text) {
-  if (!fits(fd, text.size())) return false;
+  if (!fits(fd, text.size())) {
+    errno = EFBIG;
+    return false;
+  }
   const ssize_t done = os::without_sigpipe([&] {
     ssize_t taken = 0;
     do {

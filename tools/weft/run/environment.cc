@@ -233,6 +233,12 @@ Outcome<void> set_up_faults(const Faulting& f, const std::string& folder) {
   if (!faults) return usage_error(fmt::format("{}: {}:{}", option, file, faults.error()));
   setenv("WEFT_FAULTS_FILE", text->c_str(), 1);
   if (!f.record.empty()) {
+    std::error_code no_such;
+    if (std::filesystem::equivalent(file, f.record, no_such))
+      return usage_error(
+          fmt::format("--record: {} is the file of {}, and would be lost; write to "
+                      "another one",
+                      f.record, option));
     if (auto begun = begin_record(f.record, faults->seed); !begun) return begun;
   }
   const auto of_link = [](const faults::FaultRule& rule) {
