@@ -222,6 +222,23 @@ def case_a_file_of_which_somebody_has_a_lease(tmp):
         assert digest(tmp / "copy") == digest(served / "leased")
 
 
+def case_a_lease_that_a_further_connection_took(tmp):
+    """It is given back to who wants to write, and the copy goes on."""
+    with slow_server(tmp) as (server, go, served):
+        source = tmp / "source"
+        source.mkdir()
+        full(source / "file")
+        go.unlink()
+        put = ("put", "-r", "--strict", "-j", "1", "--queued-files", "2", f"{source}/", server.url("copy"))
+        with subprocess.Popen([sys.argv[1], *put]) as copier:
+            wait_for((tmp / "go.waits").exists, "nothing is sent")
+            with open(source / "file", "r+b"):
+                pass
+            go.touch()
+            assert copier.wait(LIMIT_S) == 0
+        assert digest(served / "copy" / "file") == digest(source / "file")
+
+
 def leased(*paths):
     """Who opens them waits until the descriptors are closed."""
     out = []

@@ -2,14 +2,17 @@
 
 #include <fcntl.h>
 #include <pthread.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #include <array>
 #include <atomic>
 #include <cerrno>
 #include <csignal>
+#include <future>
 #include <mutex>
 #include <thread>
+#include <utility>
 
 #include "files/protocol/file_attributes.h"
 
@@ -27,6 +30,7 @@ struct Slots {
 };
 Slots g_slots;
 std::once_flag g_handles;
+pid_t g_listener = 0;  // the thread that the kernel tells, once g_handles is done with
 
 // The kernel waits for these. A lease that was given back is never held again.
 void give_back_broken() {
@@ -36,15 +40,20 @@ void give_back_broken() {
   }
 }
 
-// A thread of its own takes the kernel's signals: elsewhere they would interrupt waiting.
+// A thread of its own takes the kernel's signals: elsewhere they would end the process, or where
+// they are blocked reach nobody.
 void handle_breaks() {
-  sigset_t breaks;
-  sigemptyset(&breaks);
-  sigaddset(&breaks, SIGIO);
-  pthread_sigmask(SIG_BLOCK, &breaks, nullptr);
-  std::thread([breaks] {
+  std::promise<pid_t> number;
+  std::future<pid_t> known = number.get_future();
+  std::thread([number = std::move(number)]() mutable {
+    sigset_t breaks;
+    sigemptyset(&breaks);
+    sigaddset(&breaks, SIGIO);
+    pthread_sigmask(SIG_BLOCK, &breaks, nullptr);
+    number.set_value(static_cast<pid_t>(syscall(SYS_gettid)));
     for (int signal = 0; sigwait(&breaks, &signal) == 0;) give_back_broken();
   }).detach();
+  g_listener = known.get();
 }
 
 }  // namespace
@@ -59,7 +68,8 @@ int LocalLease::take(int fd) {
   if (slot_ == kMost) return ENOLCK;
   // In its slot before there is a lease that could be broken.
   g_slots.fds[slot_] = fd;
-  if (fcntl(fd, F_SETOWN, getpid()) == 0 && fcntl(fd, F_SETLEASE, F_RDLCK) == 0) {
+  const f_owner_ex listener{F_OWNER_TID, g_listener};
+  if (fcntl(fd, F_SETOWN_EX, &listener) == 0 && fcntl(fd, F_SETLEASE, F_RDLCK) == 0) {
     fd_ = fd;
     return 0;
   }

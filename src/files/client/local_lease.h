@@ -1,7 +1,7 @@
 // A read lease on a file of this machine (fcntl, F_SETLEASE), for `put --strict`: while it is held
 // nobody has the file open for writing. Given back as soon as somebody wants to open it so.
 //
-// One thread, the first that has taken one: SIGIO is blocked there.
+// Any thread, each lease by one. A thread of its own hears of those who want to write.
 #pragma once
 
 #include <cstddef>
