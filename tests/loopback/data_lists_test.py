@@ -78,6 +78,42 @@ def case_names_that_cannot_be_here(tmp):
         assert sorted(os.listdir(tmp / "copy")) == ["good", "mine"]
 
 
+def folder_below(root, names):
+    """A descriptor of it: the path may be longer than a call takes."""
+    at = os.open(root, os.O_RDONLY)
+    for name in names:
+        os.mkdir(name, dir_fd=at)
+        above, at = at, os.open(name, os.O_RDONLY, dir_fd=at)
+        os.close(above)
+    return at
+
+
+def case_paths_that_are_too_long(tmp):
+    """Each is the failure of one file; all others are copied."""
+    deep = "/".join(["x" * 250] * 16)
+    source = filled(tmp / "source", "near")
+    big_file(source / "big", 1)
+    folder = folder_below(source, deep.split("/"))
+    for name in ("y", "z" * 200):
+        os.close(os.open(name, os.O_CREAT | os.O_WRONLY, dir_fd=folder))
+    os.close(folder)
+
+    def check(copy):
+        assert digest(copy / "big") == digest(source / "big") and (copy / "near").read_text() == "near"
+        root = os.open(copy, os.O_RDONLY)
+        inner = os.open(deep, os.O_RDONLY, dir_fd=root)
+        assert os.listdir(inner) == ["y"]
+        os.close(inner)
+        os.close(root)
+    (tmp / "served").mkdir()
+    with Server(source) as server:
+        fails("File name too long", "get", "-r", server.url(), tmp / "copy")
+        check(tmp / "copy")
+    with Server(tmp / "served", "--writable") as server:
+        fails("File name too long", "put", "-r", f"{source}/", server.url("copy"))
+        check(tmp / "served/copy")
+
+
 def case_another_file_system_than_the_last_time(tmp):
     """One that is not mounted shows what is below it: nothing is removed because of that."""
     with tempfile.TemporaryDirectory(dir="/dev/shm", prefix="weft-lists-") as other:

@@ -273,6 +273,8 @@ Outcome<void> Fetch::take_entry(const std::string& path, const Named& entry,
     tell(CopyStep::Kind::kSame, here, entry.attributes);
     return {};
   }
+  // A failure of this file, rather than of the request for many.
+  if (path.size() > kPathBytes) return failed(ENAMETOOLONG, path);
   files_.push_back({path, entry.name, below, entry.attributes});
   totals_.expected += entry.attributes.size;
   return {};

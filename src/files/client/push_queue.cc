@@ -35,6 +35,8 @@ Outcome<void> Push::take_file(int folder, const struct stat& s, QueuedFile file)
     return {};
   }
   if (same || options_.dry_run) return put_alone(folder, file, true);
+  // A failure of this file, rather than of the request for many.
+  if (file.to.size() > kPathBytes) return failed(ENAMETOOLONG, file.to);
   file.bytes = version.size;
   queued_.push_back(std::move(file));
   if (queued_.size() < options_.queued_files / (options_.streams + 1)) return {};
