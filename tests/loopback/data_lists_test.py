@@ -114,6 +114,32 @@ def case_paths_that_are_too_long(tmp):
         check(tmp / "served/copy")
 
 
+def case_a_walk_whose_connection_breaks(tmp):
+    """It may stand still while other connections copy: it goes on over a new one, wherever that was."""
+    source, copy = filled(tmp / "source", *(f"d{i}/file" for i in range(10))), tmp / "copy"
+    for i in range(10):
+        (source / f"link {i}").symlink_to("d0/file")
+    with Server(source) as server:
+        run("sync", "-a", server.url(), copy)
+        for limit in range(2600, 6800, 300):
+            (copy / "d3" / "file").unlink()
+            way = Cutter(server.port, [limit])
+            run("sync", "-a", f"weft://127.0.0.1:{way.port}/", copy)
+            assert way.cuts == 1 and tree_of(copy) == tree_of(source), limit
+    shutil.rmtree(copy)
+    for i in range(10):
+        (source / f"d{i}" / "file").unlink()
+        os.mkfifo(source / f"d{i}" / "pipe")  # put does not carry them: its other failures end nothing
+    copy.mkdir()
+    with Server(copy, "--writable") as server:
+        for limit in range(2600, 6800, 300):
+            way = Cutter(server.port, [limit])
+            done = client("sync", "-a", f"{source}/", f"weft://127.0.0.1:{way.port}/")
+            assert done.returncode == 1, done
+            missing = [i for i in range(10) if f"d{i}/pipe: " not in done.stderr]
+            assert not missing, (limit, missing, done.stderr)
+
+
 def case_another_file_system_than_the_last_time(tmp):
     """One that is not mounted shows what is below it: nothing is removed because of that."""
     with tempfile.TemporaryDirectory(dir="/dev/shm", prefix="weft-lists-") as other:

@@ -231,7 +231,12 @@ Outcome<void> Fetch::walk(const std::string& path, const std::string& below) {
   }
   ++totals_.folders;
   if (options_.durable) unflushed_.note(below);
-  const auto entries = list(join(path, below));
+  auto entries = list(join(path, below));
+  if (!entries && !client_->alive()) {
+    // It may have been idle for long: the walk waits for other connections.
+    if (auto again = reconnect(entries.error()); !again) return again;
+    entries = list(join(path, below));
+  }
   if (!entries) return tl::unexpected(entries.error());
   const auto name = std::make_shared<const std::string>(below);
   for (const Named& entry : *entries) {
@@ -283,7 +288,11 @@ Outcome<void> Fetch::take_entry(const std::string& path, const Named& entry,
 Outcome<void> Fetch::take_link(const std::string& path, const std::string& below,
                                const Named& entry, int folder) {
   const std::string& name = entry.name;
-  const auto reply = client_->call(ReadLinkRequest{{path, links_}});
+  auto reply = client_->call(ReadLinkRequest{{path, links_}});
+  if (!reply && !client_->alive()) {
+    if (auto again = reconnect(reply.error()); !again) return again;
+    reply = client_->call(ReadLinkRequest{{path, links_}});
+  }
   if (!reply) return tl::unexpected(reply.error());
   const std::string target(reply->target);
   char now[4096];

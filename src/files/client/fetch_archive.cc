@@ -109,7 +109,11 @@ Outcome<void> Fetch::carry_details(const Opened& opened, Part& part, const std::
 // For a file that has the right contents.
 Outcome<void> Fetch::update_details(int folder, const Named& entry, const std::string& below,
                                     const std::string& path) {
-  const auto details = details_of(0, path);
+  auto details = details_of(0, path);
+  if (!details && !client_->alive()) {
+    if (auto again = reconnect(details.error()); !again) return again;
+    details = details_of(0, path);
+  }
   return details ? update_to(folder, entry, below, *details) : tl::unexpected(details.error());
 }
 

@@ -189,7 +189,9 @@ Outcome<void> Push::put_folder(const Folder& one, const std::string& to) {
   const FolderStream folder(os::Fd(open_folder_below(source_.get(), below)));
   if (!folder.good()) return failed(errno, here(below));
   if (options_.archive) finished_.emplace_back(one, to);
-  if (options_.only_newer) look_there(to);
+  if (options_.only_newer) {
+    if (auto ok = look_there(to); !ok) return ok;
+  }
   std::unordered_set<std::string> names;
   const auto shared = std::make_shared<const std::string>(below);
   for (;;) {
@@ -241,14 +243,16 @@ Outcome<void> Push::put_entry(int folder, const std::string& name,
 }
 
 // One list in place of a question for each file. Where there is no list, each file is asked for.
-void Push::look_there(const std::string& to) {
+Outcome<void> Push::look_there(const std::string& to) {
   there_.reset();
-  auto list = list_folder(link_.client(), link_.memory(), to, links_);
+  auto list = link_.list(to, links_);
+  if (!list && !link_.alive()) return tl::unexpected(list.error());
   // Nothing is there, and nothing will be before all of it has been asked for.
   const bool missing = !list && options_.dry_run && list.error().error == ENOENT;
   if (list || missing) there_.emplace();
-  if (!list) return;
+  if (!list) return {};
   for (Named& one : *list) there_->emplace(std::move(one.name), one.attributes);
+  return {};
 }
 
 Outcome<bool> Push::is_there(const std::string& to, const Version& version) {

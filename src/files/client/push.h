@@ -89,7 +89,7 @@ class Push {
   [[nodiscard]] Outcome<void> set_modes();
   [[nodiscard]] Outcome<void> flush_there(const std::string& to, std::int64_t mtime_ns);
   [[nodiscard]] Outcome<void> flush_folders();
-  void look_there(const std::string& to);
+  [[nodiscard]] Outcome<void> look_there(const std::string& to);
   [[nodiscard]] Outcome<bool> is_there(const std::string& to, const Version& version);
   [[nodiscard]] std::string here(const std::string& below) const;
   [[nodiscard]] Outcome<Details> details_here(int fd, const std::string& name) const;
