@@ -9,6 +9,7 @@ import json
 import os
 import pathlib
 import random
+import resource
 import shutil
 import stat
 import struct
@@ -112,6 +113,17 @@ def case_paths_that_are_too_long(tmp):
     with Server(tmp / "served", "--writable") as server:
         fails("File name too long", "put", "-r", f"{source}/", server.url("copy"))
         check(tmp / "served/copy")
+
+
+def case_more_descriptors_than_the_shell_gives(tmp):
+    """Each connection of a copy keeps folders open."""
+    source = filled(tmp / "source", *(f"d{i}/file" for i in range(40)))
+    with Server(source) as server:
+        few = (40, resource.getrlimit(resource.RLIMIT_NOFILE)[1])
+        done = client("get", "-r", server.url(), tmp / "copy",
+                      preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_NOFILE, few))
+        assert done.returncode == 0, done
+    assert tree_of(tmp / "copy") == tree_of(source)
 
 
 def case_a_walk_whose_connection_breaks(tmp):

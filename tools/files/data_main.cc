@@ -196,6 +196,7 @@ int each_path(const Command& c, int (*work)(const Command&, const cli::RemotePat
 int run(Command& c) {
   // A reader that went away ends the copy with an error rather than the program with a signal.
   std::signal(SIGPIPE, SIG_IGN);
+  raise_descriptor_limit();
   if (!c.wrong_filter.empty()) return usage(c.wrong_filter);
   if (const std::string wrong = wrong_limit(c); !wrong.empty()) return usage(wrong);
   if (!c.token_file.empty()) {

@@ -74,16 +74,16 @@ void handle_signals() {
   }).detach();
 }
 
+int fail(const files::Failed& why) { return cli::report_failure({why.text(), cli::kExitFailure}); }
+
+}  // namespace
+
 void raise_descriptor_limit() {
   rlimit limit{};
   if (getrlimit(RLIMIT_NOFILE, &limit) != 0) return;
   limit.rlim_cur = limit.rlim_max;
   setrlimit(RLIMIT_NOFILE, &limit);
 }
-
-int fail(const files::Failed& why) { return cli::report_failure({why.text(), cli::kExitFailure}); }
-
-}  // namespace
 
 int serve(const files::ServeOptions& options, int announce_fd) {
   raise_descriptor_limit();

@@ -7,6 +7,10 @@
 
 namespace weft::data {
 
+// To the most that the process may have. A folder of a copy takes a descriptor, as a file that is
+// served does, for each connection.
+void raise_descriptor_limit();
+
 // Serves until SIGINT or SIGTERM; returns the exit code. The port is written to `announce_fd`, a
 // decimal number and a newline, unless that is -1.
 [[nodiscard]] int serve(const files::ServeOptions& options, int announce_fd);
