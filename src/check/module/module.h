@@ -16,12 +16,10 @@
 #include <unistd.h>
 
 #include <atomic>
-#include <cerrno>
 #include <chrono>
 #include <cstdint>
 #include <cstdlib>
 #include <cstring>
-#include <exception>
 #include <memory>
 #include <string>
 #include <utility>
@@ -314,14 +312,7 @@ class Module final : public Observer {
   template <class Work>
   void with_times(Work work) {
     if (times_ == nullptr || inside) return;
-    const int before = errno;
-    inside = true;
-    try {
-      work();
-    } catch (const std::exception&) {  // it is lost
-    }
-    inside = false;
-    errno = before;
+    inside_once(work);
   }
 
   // In the thread for what comes at a time.

@@ -10,13 +10,10 @@ namespace weft::check {
 
 inline thread_local constinit bool inside = false;  // finding the places may fail calls of its own
 
-// The observer runs in the midst of the program's calls: its thread is not cancelled meanwhile, and
-// where it is in here already, by a call of its own or in the handler of a signal, nothing is
-// observed. Without memory a finding is lost.
+// Does the work with errno and exceptions kept from the program: without memory a finding is lost.
+// REQUIRES: !inside
 template <class Work>
-void observe(Work work) {
-  if (inside) return;
-  const os::NoCancel guard;
+void inside_once(Work work) {
   const int before = errno;
   inside = true;
   try {
@@ -25,6 +22,16 @@ void observe(Work work) {
   }
   inside = false;
   errno = before;
+}
+
+// The observer runs in the midst of the program's calls: its thread is not cancelled meanwhile, and
+// where it is in here already, by a call of its own or in the handler of a signal, nothing is
+// observed.
+template <class Work>
+void observe(Work work) {
+  if (inside) return;
+  const os::NoCancel guard;
+  inside_once(work);
 }
 
 }  // namespace weft::check
