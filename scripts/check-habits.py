@@ -41,6 +41,7 @@ GUARDS = {
     "src/exs/core/exs_cm_channel.h mutex_": "the life of another object",
     "src/exs/core/exs_device.h mutex_": "the order of changes of a list that is read without it",
     "src/exs/core/exs_socket.h mutex": "all of a socket, and of its provider in other rooms",
+    "src/files/protocol/file_attributes.cc mutex": "the permissions of files on the disk",
     "src/ibverbs/objects.h changing": "what calls with the MR read without it: the one at a time",
     "src/ibverbs/objects.h observing": "calls: one poll at a time that is observed",
     "src/ibverbs/objects.h polling": "calls, from start_poll to end_poll",

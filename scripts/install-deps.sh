@@ -28,7 +28,7 @@ test_packages=(
   apache2-utils curl git haproxy memcached netcat-openbsd netcat-traditional nginx-light nodejs
   openssh-client openssh-server openssl postgresql redis-server redis-tools rsync
   python3-yaml python3-pyverbs iperf3 sockperf qperf ucx-utils libucx-dev
-  openmpi-bin python3-mpi4py netpipe-openmpi
+  openmpi-bin python3-mpi4py netpipe-openmpi mpich
   libfabric-bin bindfs fio fuse3 wrk xvfb
   dapl2-utils libdapl2 libiscsi-bin tgt
 )

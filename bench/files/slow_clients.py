@@ -5,8 +5,8 @@
 
 Root, and the release preset. The server and the fast client are in one network namespace, the slow ones in another: each
 has a link of its own to the server, which a token bucket keeps to its rate. A round is a file to /dev/null by the fast
-client, alone and beside the others, over TCP and over a ring. Prints medians of the rounds, what share of its rate the
-fast client keeps, and what the slow ones got meanwhile.
+client over TCP and over a ring: so many rounds alone, beside the others, and alone again. Prints medians of the rounds,
+what share of its rate the fast client keeps, and what the slow ones got meanwhile.
 """
 
 import argparse
@@ -22,6 +22,7 @@ import time
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 WEFT = ROOT / "build" / "release" / "bin" / "weft"
 LIMIT_S = 60
+WARM_OCTETS = 10 << 20  # the buffers of a client are 8 MiB
 
 
 def ip(*words):
@@ -79,12 +80,12 @@ def serving(links, folder):
 
 @contextlib.contextmanager
 def slow_clients(links):
-    """All of them, once each has some of the file."""
+    """All of them, once each has some of the file and so has touched its buffers."""
     running = [subprocess.Popen(links.inside(links.clients, WEFT, "get", "-q", f"weft://10.78.{i}.1:7180/big", "/dev/null"))
                for i in range(links.count)]
     try:
         begin, deadline = links.octets(), time.monotonic() + LIMIT_S
-        while links.octets() - begin < links.count << 20:
+        while links.octets() - begin < links.count * WARM_OCTETS:
             if any(one.poll() is not None for one in running) or time.monotonic() > deadline:
                 raise SystemExit("the slow clients get nothing")
             time.sleep(0.1)
@@ -104,21 +105,24 @@ def rate_of_fast(links, path, size):
 
 
 def measure(links, folder, size, rounds):
-    alone, beside, slow = {"tcp": [], "auto": []}, {"tcp": [], "auto": []}, []
-    with serving(links, folder):
+    alone, beside = {"tcp": [], "auto": []}, {"tcp": [], "auto": []}
+
+    def take(results):
         for _ in range(rounds):
-            for path, rates in alone.items():
+            for path, rates in results.items():
                 rates.append(rate_of_fast(links, path, size))
-            with slow_clients(links):
-                start, octets = time.monotonic(), links.octets()
-                for path, rates in beside.items():
-                    rates.append(rate_of_fast(links, path, size))
-                slow.append((links.octets() - octets) / (time.monotonic() - start) / links.count)
+
+    with serving(links, folder):
+        take(alone)
+        with slow_clients(links):
+            start, octets = time.monotonic(), links.octets()
+            take(beside)
+            slow = (links.octets() - octets) / (time.monotonic() - start) / links.count
+        take(alone)
     for path, name in (("tcp", "TCP"), ("auto", "ring")):
         one, other = statistics.median(alone[path]), statistics.median(beside[path])
-        share = statistics.median(b / a for a, b in zip(alone[path], beside[path]))
-        print(f"{name:<5} alone {one / 1e9:.2f} GB/s, beside the slow ones {other / 1e9:.2f} GB/s: {100 * share:.0f} % kept")
-    print(f"each slow client: {8 * statistics.median(slow) / 1e6:.1f} Mbit/s meanwhile")
+        print(f"{name:<5} alone {one / 1e9:.2f} GB/s, beside the slow ones {other / 1e9:.2f} GB/s: {100 * other / one:.0f} % kept")
+    print(f"each slow client: {8 * slow / 1e6:.1f} Mbit/s meanwhile")
 
 
 def main():

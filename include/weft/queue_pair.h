@@ -4,6 +4,7 @@
 // call other than the transport's own, sleeps or allocates.
 #pragma once
 
+#include <weft/address.h>
 #include <weft/completion.h>
 #include <weft/link.h>
 #include <weft/memory.h>
@@ -55,9 +56,10 @@ struct QpOptions {
   // Hears what the peer does with memory of this side; null: nobody. Not of kUd. As
   // on_late_receive.
   std::function<void(const PeerAccess&)> on_peer_access;
-  // For tests, kRc and kUc: how bad the link of a new connection is. Asked as on_late_receive is
-  // called; null: it is as good as TCP.
-  std::function<LinkTrouble()> link;
+  // For tests: how bad the link of a new connection to this peer is; with kUd that of the queue
+  // pair, once, and the peer is of no family. Asked as on_late_receive is called; null: it is as
+  // good as the network.
+  std::function<LinkTrouble(const SocketAddress& peer)> link;
   // For tests, kRc and kUc: a message meets its receive so much later than it comes, as if that had
   // been posted late. Asked once for each, as on_late_receive is called; null: at once.
   std::function<std::chrono::nanoseconds()> receive_late;

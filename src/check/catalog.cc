@@ -139,11 +139,22 @@ constexpr RuleText kRules[] = {
      "Look at the status first. Find out what has failed by wr_id."},
     {"W40", "The program waits for an event that does not come",
      "A completion queue had completions when it was armed (ibv_req_notify_cq). The program has "
-     "not "
-     "polled it since, and waits in ibv_get_cq_event.",
+     "not polled it since, nor posted a request that completes to it, and waits in "
+     "ibv_get_cq_event: the thread that armed it, while no other thread polls it, and no other "
+     "queue of the channel is armed.",
      "Completions that are there when a queue is armed make no event. The program sleeps until "
      "another one comes, perhaps for ever.",
      "Arm, then poll until nothing is there, and only then wait."},
+    {"N40", "Completions wait for an event that they do not make",
+     "As W40, but the program waits elsewhere, in epoll say, or for another queue of the channel, "
+     "or for a request that it has posted since. It takes the event of a later completion without "
+     "having polled since it armed the queue. Or the process ends, and nobody has polled since: "
+     "another thread should have, perhaps.",
+     "Until the later completion comes, those that were there before wait. If the peer waits for "
+     "an "
+     "answer to one of them, it does not come.",
+     "As for W40: arm, then poll until nothing is there, and only then wait, whatever it is that "
+     "waits."},
     {"E41", "A destroy call waits for acknowledgments that the program owes",
      "Events of the object were fetched and not acknowledged: by ibv_ack_cq_events, "
      "ibv_ack_async_event or rdma_ack_cm_event. The report is printed a second after the call "
@@ -152,6 +163,18 @@ constexpr RuleText kRules[] = {
      "The destroy call waits until each fetched event is acknowledged. If the thread that destroys "
      "is the one that should acknowledge, it hangs.",
      "Acknowledge each event that was fetched, also on error paths, before destroying the object."},
+    {"N42", "Events or completions were there at the end, and nobody has taken them",
+     "The process ended, or closed the device, and asynchronous events were there that nobody has "
+     "read (ibv_get_async_event): the report names them and their objects. Or it ended with "
+     "completions in a completion queue that nobody has polled. Not reported are "
+     "IBV_EVENT_COMM_EST, IBV_EVENT_QP_LAST_WQE_REACHED, events of destroyed objects, and a "
+     "completion queue of which a queue pair is in the error state: that has flushed requests.",
+     "Asynchronous events tell of what no completion tells: the port is down, an object is broken, "
+     "a shared receive queue runs dry. A completion that nobody polls is a request whose end, or "
+     "whose data, the program does not know.",
+     "Read asynchronous events in a thread of their own, or have async_fd among the descriptors "
+     "that the program waits for. Poll each completion queue until it is empty before the end, "
+     "unless the program ends because it wants none of the rest."},
     {"N60", "A message waited for its receive",
      "A message of the peer that needs a receive (a Send, or a Write with immediate data) came "
      "before the program posted one. The report is made when the queue pair is destroyed or reset, "
@@ -189,13 +212,31 @@ constexpr RuleText kRules[] = {
      "Pinned memory and adapter resources are held for the life of the process. In a program that "
      "opens and closes connections they run out.",
      "Destroy what was made, in the reverse order, also on error paths."},
+    {"E61", "A child of fork uses objects of its parent",
+     "A process that comes of fork(), and has not started another program, calls a function with "
+     "an "
+     "object that its parent made. Not reported are ibv_close_device, ibv_destroy_comp_channel and "
+     "rdma_destroy_event_channel, which give back what the child has a copy of; and children of "
+     "vfork and posix_spawn. What the child makes itself is not observed.",
+     "The device knows one owner. A child that destroys an object destroys that of the parent. Its "
+     "memory is another one than the adapter reads and writes, and the queues that both write to "
+     "are "
+     "damaged. Weft refuses each such call.",
+     "Open the device in the child. End children that need no device by _exit: exit runs handlers "
+     "and destructors of the parent's objects."},
     {"E62", "Two threads are in what was promised to one",
-     "A thread calls ibv_start_poll, and another thread is between ibv_start_poll and ibv_end_poll "
-     "of the same completion queue, which was made with IBV_CREATE_CQ_ATTR_SINGLE_THREADED. "
-     "Promises of thread domains are not looked at.",
-     "The library takes no lock then: completions are lost or come twice, and the queue may be "
-     "damaged.",
-     "Make the completion queue without the promise, or have one thread poll it."},
+     "Two threads poll a completion queue at once, or post to the same send queue, receive queue "
+     "or "
+     "shared receive queue. A completion queue is promised to one thread by "
+     "IBV_CREATE_CQ_ATTR_SINGLE_THREADED, and all of them are by a parent domain with a thread "
+     "domain (ibv_alloc_td). It is seen when it happens: threads that miss each other are not "
+     "reported. Between ibv_start_poll and ibv_end_poll, and between ibv_wr_start and "
+     "ibv_wr_complete, a thread is in the queue.",
+     "The library takes no lock then: completions are lost or come twice, requests are "
+     "overwritten, "
+     "and the queue may be damaged.",
+     "Make the object without the promise, have one thread use it, or take a lock around each "
+     "use."},
     {"N70", "Nothing completes",
      "With --hang TIME: for so long a queue pair has got no completion, although a signaled "
      "request "

@@ -52,6 +52,10 @@ void Rules::check_owned(const Object& qp, const Octets& memory, std::string_view
 
 // A message of another connection is under way to the same octets.
 void Rules::check_writers(const Object& qp, const Accessed& what) {
+  // A connection that broke has no Write under way any more.
+  std::erase_if(open_writes_, [&](const auto& of_qp) {
+    return overlap({&what.memory, 1}, of_qp.second) && is_broken_(of_qp.first);
+  });
   for (const auto& [handle, octets] : open_writes_) {
     if (handle == what.qp || !overlap({&what.memory, 1}, octets)) continue;
     // Which of the two is seen first is chance: the higher number is named, and each pair once.

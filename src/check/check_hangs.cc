@@ -65,7 +65,7 @@ std::vector<Rules::Watched> Rules::hung(std::uint64_t now_ns, std::uint64_t limi
   const bool is_new = std::ranges::any_of(stuck, [](Object* qp) { return !qp->progress.told; });
   if (!is_new) return {};
   for (Object* qp : stuck) qp->progress.told = true;
-  std::ranges::sort(all, {}, [](const Object* object) { return object->born.at; });
+  std::ranges::sort(all, {}, kAge);
   std::vector<Watched> out;
   for (const Object* object : all) out.push_back({object->made.handle, object->made.kind});
   return out;
@@ -104,7 +104,7 @@ void Rules::hangs(std::uint64_t limit_ns, const Looks& looks) {
   std::ranges::sort(qps, {}, [](const Object* qp) {
     return std::pair(!(qp->progress.told && awaits_request(*qp)), qp->born.at);
   });
-  std::ranges::sort(cqs, {}, [](const Object* cq) { return cq->born.at; });
+  std::ranges::sort(cqs, {}, kAge);
   Finding finding{"N70", {}, "nothing has completed for " + time_text(limit_ns), 0, {}};
   std::size_t waiting = 0;
   for (const Object* qp : qps) {

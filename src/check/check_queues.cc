@@ -1,4 +1,4 @@
-// The rules about receive queues and completion queues: W21 of receives, E23, E30, W40.
+// The rules about receive queues and completion queues: W21 of receives, E23, E30, N40, W40, E62.
 #include <algorithm>
 #include <string>
 #include <utility>
@@ -116,37 +116,86 @@ void Rules::check_room(const Object& qp, Here here) {
 void Rules::entered_twice(const void* handle, Here here) {
   const Object* const object = find(handle);
   if (object == nullptr) return;
-  report_({"E62",
-           std::string(here.call),
-           "another thread is in this " + std::string(name_of(object->made.kind)) +
-               ", which was promised to one thread",
-           here.at,
-           {made_note(*object)}});
+  Finding finding{"E62",
+                  std::string(here.call),
+                  "another thread is in this " + std::string(name_of(object->made.kind)) +
+                      ", which was promised to one thread",
+                  here.at,
+                  {made_note(*object)}};
+  constexpr std::size_t kThreadOfPd = 1;  // among the parents
+  const Object* const pd = find(object->made.parents.front());
+  const bool is_pd = pd != nullptr && pd->made.kind == Kind::kPd;
+  if (const Object* const domain = is_pd ? find(pd->made.parents.at(kThreadOfPd)) : nullptr)
+    finding.notes.push_back(made_note(*domain));
+  report_(finding);
 }
 
-void Rules::armed(const void* cq, std::size_t queued, Here here) {
+void Rules::armed(const void* cq, std::size_t queued, Thread by, Here here) {
   Object* const object = find(cq);
   if (object == nullptr) return;
   object->armed_with = queued;
+  object->armed_behind = posts_;
   object->armed_at = here.at;
+  object->armed_call = here.call;
+  object->armed_by = by;
 }
 
-void Rules::polls(const void* cq) {
-  if (Object* const object = find(cq)) object->armed_with = 0;
+void Rules::polls(const void* cq, Thread by) {
+  Object* const object = find(cq);
+  if (object == nullptr) return;
+  object->armed_with = 0;
+  if (object->polled_by != 0 && object->polled_by != by) object->polled_by_several = true;
+  object->polled_by = by;
 }
 
-void Rules::waits(const void* channel, Here here) {
+// Nobody else is about to poll it, as far as can be known.
+bool Rules::is_served_by(const Object& cq, Thread thread) {
+  return cq.armed_by == thread && !cq.polled_by_several &&
+         (cq.polled_by == 0 || cq.polled_by == thread);
+}
+
+// A request was posted since, and it or its answer makes an event.
+bool Rules::is_event_due(const Object& cq) const {
+  return std::ranges::any_of(objects_, [&cq](const auto& entry) {
+    const Object& object = entry.second;
+    return !object.dead && object.last_post > cq.armed_behind &&
+           std::ranges::count(object.made.parents, cq.made.handle) != 0;
+  });
+}
+
+// Where another one of the channel is armed, the program waits for that, perhaps.
+void Rules::waits(const void* channel, std::size_t armed, Thread by, Here here) {
+  std::vector<Object*> silent;
   for (auto& [handle, object] : objects_) {
     if (object.dead || object.made.kind != Kind::kCq || object.armed_with == 0) continue;
-    if (object.made.parents.front() != channel) continue;
+    if (object.made.parents.front() == channel && is_served_by(object, by))
+      silent.push_back(&object);
+  }
+  if (armed > silent.size()) return;
+  if (std::ranges::any_of(silent, [this](const Object* cq) { return is_event_due(*cq); })) return;
+  std::ranges::sort(silent, {}, kAge);
+  for (Object* object : silent) {
     report_({"W40",
              std::string(here.call),
              "waits for an event, and " +
-                 plural(std::exchange(object.armed_with, 0), "completion") +
+                 plural(std::exchange(object->armed_with, 0), "completion") +
                  " came before the queue was armed, which make none",
              here.at,
-             {made_note(object), {"armed", object.armed_at}}});
+             {made_note(*object), {"armed", object->armed_at}}});
   }
+}
+
+// It has waited elsewhere, in epoll say.
+void Rules::took_event(const void* cq, Thread by, Here here) {
+  Object* const object = find(cq);
+  if (object == nullptr || object->armed_with == 0 || !is_served_by(*object, by)) return;
+  report_({"N40",
+           std::string(here.call),
+           "takes an event, and until it came " +
+               plural(std::exchange(object->armed_with, 0), "completion") +
+               " waited that had come before the queue was armed",
+           here.at,
+           {made_note(*object), {"armed", object->armed_at}}});
 }
 
 }  // namespace weft::check

@@ -201,7 +201,7 @@ std::uint64_t Rules::posting(const Posted& request, Here here) {
   check_keys(request, *qp, here);
   Slot& slot = qp->slots.emplace_back();
   slot.request = request;
-  slot.number = ++posts_;
+  slot.number = qp->last_post = ++posts_;
   slot.posted = here.at;
   slot.call = here.call;
   check_sinks(request.qp, request.sinks, here);
@@ -400,63 +400,6 @@ void Rules::completed(const Completed& completion, Here here) {
   qp->memory.reset();
   finding.notes.push_back(made_note(*qp));
   report_(finding);
-}
-
-std::vector<const Rules::Object*> Rules::alive() const {
-  std::vector<const Object*> out;
-  for (const auto& [handle, object] : objects_) {
-    if (!object.dead && !object.of_rdma_cm) out.push_back(&object);
-  }
-  std::ranges::sort(out, {}, [](const Object* object) { return object->born.at; });
-  return out;
-}
-
-std::vector<Note> Rules::left() const {
-  std::vector<Note> out;
-  for (const Object* object : alive())
-    out.push_back({std::string(name_of(object->made.kind)), object->born.at});
-  return out;
-}
-
-void Rules::report_leaks() {
-  for (const Object* object : alive()) {
-    report_({"N52",
-             object->born_call,
-             "this " + std::string(name_of(object->made.kind)) + " was never destroyed",
-             object->born.at,
-             {}});
-  }
-}
-
-void Rules::ended() {
-  std::vector<Object*> qps;
-  for (auto& [handle, object] : objects_) {
-    if (object.made.kind == Kind::kQp && !object.dead) qps.push_back(&object);
-  }
-  std::ranges::sort(qps, {}, [](const Object* object) { return object->born.at; });
-  for (Object* qp : qps) {
-    sum_up_late(*qp);
-    sum_up_full(*qp);
-  }
-  if (checks_leaks_) report_leaks();
-  std::vector<const Object*> left;
-  for (const auto& [handle, object] : objects_) {
-    if (!object.dead && !object.refused_call.empty()) left.push_back(&object);
-  }
-  std::ranges::sort(left, {}, [](const Object* object) { return object->born.at; });
-  for (const Object* object : left) {
-    Finding finding{"W51",
-                    object->refused_call,
-                    "EBUSY: this " + std::string(name_of(object->made.kind)) +
-                        " was not destroyed, nor later; " +
-                        plural(object->children.size(), "other object") + " depended on it",
-                    object->refused.at,
-                    {made_note(*object)}};
-    for (const Note& child : object->children) {
-      finding.notes.push_back({"it was needed by a " + child.text, child.at});
-    }
-    report_(finding);
-  }
 }
 
 }  // namespace weft::check

@@ -30,13 +30,18 @@ class Rules {
     Kind kind{};
   };
   using Looks = std::unordered_map<const void*, std::string>;
+  using Unreads = std::unordered_map<const void*, Unread>;
   using Place = std::function<void(Finding&)>;
+  using IsBroken = std::function<bool(const void* qp)>;
   // `place` puts where the program is now into a finding whose event came without.
-  // `sum` is of memory as it is now.
+  // `sum` is of memory as it is now. `is_broken`: the queue pair is in the error state.
   explicit Rules(
       std::function<void(const Finding&)> report, Place place = [](Finding&) {},
-      Sum sum = [](auto) { return Summed{}; })
-      : report_(std::move(report)), place_(std::move(place)), sum_(std::move(sum)) {}
+      Sum sum = [](auto) { return Summed{}; }, IsBroken is_broken = [](auto) { return false; })
+      : report_(std::move(report)),
+        place_(std::move(place)),
+        sum_(std::move(sum)),
+        is_broken_(std::move(is_broken)) {}
 
   // A rule that is off otherwise. False: there is none of that name.
   bool turn_on(std::string_view rule);
@@ -46,6 +51,8 @@ class Rules {
   void invalidated(std::uint32_t key, bool by_peer, Here here);
   // True: it was ours once, and E02 was reported.
   bool not_live(const void* handle, Here here);
+  // In a child of fork(), with the rules of its parent as they were then.
+  void inherited(const void* handle, Here here);
   void failed(int error, std::string_view name, Here here);
   void busy(const void* handle, Here here);
   void owes(const void* handle, Owed what, std::uint32_t count, Here here);
@@ -76,18 +83,23 @@ class Rules {
   void gone(const Octets& memory, Here here);
   void reads_undefined(const void* cq, Here here, std::string_view status, bool success);
   void overflows(const void* cq, std::size_t queued, std::uint32_t asked, Here here);
-  void armed(const void* cq, std::size_t queued, Here here);
-  void polls(const void* cq);
+  // A thread.
+  using Thread = std::uintptr_t;
+  void armed(const void* cq, std::size_t queued, Thread by, Here here);
+  void polls(const void* cq, Thread by);
   void entered_twice(const void* handle, Here here);
-  void waits(const void* channel, Here here);
+  void waits(const void* channel, std::size_t armed, Thread by, Here here);
+  void took_event(const void* cq, Thread by, Here here);
   void late_receive(const void* qp, Late what, std::uint64_t waited_ns);
   // Queue pairs and completion queues, the oldest first, if for so long nothing has completed to
   // one that waits, which was not reported yet; else nothing. To be asked again and again.
   [[nodiscard]] std::vector<Watched> hung(std::uint64_t now_ns, std::uint64_t limit_ns);
   // Reports it. `looks`: how each of them looks to the libraries.
   void hangs(std::uint64_t limit_ns, const Looks& looks);
-  // The process ends.
-  void ended();
+  void closing(const void* context, const Unread& left, Here here);
+  // The process ends. `unread`: of those that may have something.
+  void ended(const Unreads& unread = {});
+  [[nodiscard]] std::vector<Watched> may_have_unread() const;
   // The program's objects that are alive, in the order in which they were made.
   [[nodiscard]] std::vector<Note> left() const;
 
@@ -143,6 +155,7 @@ class Rules {
     std::deque<Slot> slots;          // of a queue pair: requests whose slots an adapter would hold
     bool failed = false;             // of a queue pair: an error completion was reported
     bool flushes = false;            // of a queue pair: one was polled
+    std::uint64_t last_post = 0;     // of a queue pair: the number of its last request
     LateOnes late;                   // of a queue pair
     Fullness full;                   // of a queue pair
     Progress progress;               // of a queue pair; `received` of a shared receive queue, too
@@ -151,8 +164,16 @@ class Rules {
     std::optional<Finding> crowded;  // too many of them, if the program polls without a refusal
     bool overflowed = false;         // of a completion queue: E23
     std::size_t armed_with = 0;      // of a completion queue: what was there, if nobody has polled
+    std::uint64_t armed_behind = 0;  // the last request of the process then
     Origin armed_at = 0;
+    std::string armed_call;
+    Thread armed_by = 0;
+    Thread polled_by = 0;  // the last one
+    bool polled_by_several = false;
   };
+
+  // The order in which objects were made.
+  static constexpr auto kAge = [](const Object* object) { return object->born.at; };
 
   static constexpr std::size_t kSrqOfQp = 3;  // its place among the parents
 
@@ -185,7 +206,12 @@ class Rules {
   void sum_up_full(Object& qp);
   void check_due(const Object& qp, std::string_view what, std::size_t receives, Here here);
   [[nodiscard]] std::vector<const Object*> alive() const;
+  [[nodiscard]] static bool is_served_by(const Object& cq, Thread thread);
+  [[nodiscard]] bool is_event_due(const Object& cq) const;
   void report_leaks();
+  void report_unread(const Unreads& unread);
+  [[nodiscard]] bool is_broken(const void* cq, const Unreads& unread) const;
+  [[nodiscard]] Finding unread_events(const Unread& left, std::string_view when) const;
   [[nodiscard]] std::string memory_of(const Object& qp, const Posted& request,
                                       std::vector<Note>& notes) const;
   void note_progress(Object& qp, const Completed& completion);
@@ -203,6 +229,7 @@ class Rules {
   const std::function<void(const Finding&)> report_;
   const Place place_;
   const Sum sum_;
+  const IsBroken is_broken_;
   Keys keys_;
   std::unordered_set<std::uint32_t> rkeys_;  // that requests had, but for W22
   Sinks sinks_;

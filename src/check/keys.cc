@@ -72,7 +72,13 @@ bool Keys::is_plain(std::uint32_t key) const {
 }
 
 void Keys::died(const void* object, std::string_view how, Origin at) {
-  if (const auto key = of_.find(object); key != of_.end()) died(key->second, how, at);
+  const auto key = of_.find(object);
+  if (key == of_.end()) return;
+  // Another thread's object may have got the number before this one's end is told.
+  const auto found = keys_.find(key->second);
+  if (found != keys_.end() && found->second.is.object == object)
+    return bury(found->second, how, at);
+  of_.erase(key);
 }
 
 void Keys::died(std::uint32_t key, std::string_view how, Origin at) {

@@ -129,6 +129,16 @@ struct PostedReceive {
   std::vector<Octets> sinks;  // for rules alone
   std::size_t sges = 0;
   Follower* follower = nullptr;  // of this queue
+  std::uint64_t octets = 0;      // the room that it has
+};
+
+// As it is polled.
+struct Polled {
+  std::uint32_t qp_number = 0;
+  std::uint64_t wr_id = 0;
+  bool receive = false;
+  int status = 0;            // ibv_wc_status
+  std::uint32_t octets = 0;  // of a receive
 };
 
 struct Completed {
@@ -149,10 +159,27 @@ struct InjectedCm {
   std::string private_data = {};
 };
 
+// The requests that a call posts.
+struct Listed {
+  bool has_second = false;   // a list of several
+  std::uint64_t octets = 0;  // with wants_octets()
+};
+
 // A call that has to fail.
 struct Failing {
   int error = 0;        // errno; 0: it need not
   bool second = false;  // of a post: its first request goes through, and the second is refused
+};
+
+// The libraries have it of an object, and the program has not taken it.
+struct Unread {
+  struct Event {
+    std::string name;
+    const void* handle = nullptr;  // of what it is about; null: the device
+  };
+  std::size_t completions = 0;  // of a completion queue
+  bool broken = false;          // a queue pair in the error state
+  std::vector<Event> events;    // of a context: asynchronous ones that want an answer
 };
 
 // The libraries' own side: how the module has something happen that no call asks for. Any thread;
@@ -169,6 +196,8 @@ struct Hands {
   // How a queue pair (its state, its peer) or a completion queue (what was not polled) is now, for
   // a reader. Empty: there is nothing to say.
   std::string (*look)(const void* handle, Kind kind) = nullptr;
+  // It may be called with a lock of the module, if it is a queue pair.
+  Unread (*unread)(const void* handle, Kind kind) = nullptr;
 };
 
 // Acknowledgments that a destroy call waits for.
@@ -199,18 +228,24 @@ class Observer {
 
   // A call that may fail, and that it returns now: calls nest. How it has to fail, having done
   // nothing else (`weft faults sweep`). `qp`: the queue pair that it is about, if it is about one.
-  // `has_second`: it posts a list of several requests.
-  virtual Failing may_fail(const char* call, const void* qp, bool has_second) = 0;
+  virtual Failing may_fail(const char* call, const void* qp, const Listed& list) = 0;
+  // It wants Listed::octets. The same at all times.
+  [[nodiscard]] virtual bool wants_octets() const = 0;
   virtual void is_over() = 0;
 
   virtual void made(const Made& object) = 0;
   virtual void destroyed(const void* handle) = 0;
+  // The program closes a device.
+  virtual void closing(const void* context, const Unread& left) = 0;
   // The object has this key from now on, and those that it had before are dead. No octets: none.
   virtual void keyed(const Keyed& key) = 0;
   // A key is invalidated, by this program or by its peer.
   virtual void invalidated(std::uint32_t key, bool by_peer) = 0;
   // A call got a handle that is not alive: was it ever?
   virtual void not_live(const void* handle) = 0;
+  // In a child of fork(): a call got a handle that is not the child's. That of its parent? `call`:
+  // as in_call(); null: it has a symbol.
+  virtual void inherited(const void* handle, const char* call) = 0;
   // A call returns an error to the program.
   virtual void failed(int error) = 0;
   // To destroy this one was refused: others need it.
@@ -226,12 +261,12 @@ class Observer {
   virtual bool loses(const void* qp, std::uint64_t wr_id) = 0;
   // A request has completed with this status (ibv_wc_status), and has not been told to the program
   // yet. The status that it is told instead, by `weft run --faults`; 0: its own.
-  virtual int inject(std::uint32_t qp_number, std::uint64_t wr_id, bool receive, int status) = 0;
+  virtual int inject(const Polled& completion) = 0;
   // An event of rdma_cm (rdma_cm_event_type) is fetched.
   virtual InjectedCm inject_cm(int event) = 0;
-  // A queue pair has a new connection, on a link like that. By any thread, with locks of the engine
-  // held.
-  virtual LinkTrouble link(const void* qp) = 0;
+  // A queue pair has a new connection to a host (os::host_text()), on a link like that. By any
+  // thread, with locks of the engine held.
+  virtual LinkTrouble link(const void* qp, const std::string& peer) = 0;
   // Whether messages to new queue pairs may have to wait for their receives; and how long the next
   // one has to, as link().
   virtual bool delays_receives() = 0;
@@ -243,13 +278,17 @@ class Observer {
                                bool success) = 0;
   // A completion queue has more than was asked for, or had.
   virtual void overflows(const void* cq, std::size_t queued, std::uint32_t asked) = 0;
-  // A completion queue was armed when so many completions were there; somebody polls it; the
-  // program waits for an event of its channel, for good perhaps.
+  // A completion queue was armed when so many completions were there; somebody polls it, told where
+  // it was armed so, or somebody else polled last; the program waits for an event of its channel,
+  // for good perhaps, and so many completion queues of that are armed.
   virtual void armed(const void* cq, std::size_t queued) = 0;
   virtual void polls(const void* cq) = 0;
   // Another thread is in an object that was promised to one.
   virtual void entered_twice(const void* handle, const char* call) = 0;
-  virtual void waits(const void* channel) = 0;
+  virtual void waits(const void* channel, std::size_t armed) = 0;
+  // It takes an event of a completion queue that had some when it was armed, and that nobody has
+  // polled since.
+  virtual void took_event(const void* cq) = 0;
   // Before a receive is posted, and that it was refused.
   virtual void posting_receive(const PostedReceive& receive) = 0;
   virtual void not_posted_receive(const PostedReceive& receive) = 0;

@@ -43,6 +43,8 @@ constexpr std::size_t kMostPrivate = 150;  // of a reject of InfiniBand, with th
 // Their first argument is one.
 constexpr std::array<std::string_view, 5> kCallsOfQps = {
     "ibv_post_send", "ibv_post_recv", "ibv_wr_complete", "ibv_modify_qp", "ibv_query_qp"};
+constexpr std::array<std::string_view, 3> kCallsWithOctets = {"ibv_post_send", "ibv_post_recv",
+                                                              "ibv_wr_complete"};
 
 constexpr auto kSignals = std::to_array<Named>({{"SIGKILL", SIGKILL},
                                                 {"SIGTERM", SIGTERM},
@@ -179,6 +181,7 @@ Done read_object(Line& line, FaultRule& rule, Object wanted) {
   if (wanted == Object::kDevice || !line.take_if("on")) return {};
   const std::string_view name = kNames[static_cast<std::size_t>(wanted)];
   if (!line.take_if(name)) return line.wrong("it is an event of a " + std::string(name));
+  if (wanted == Object::kQp) return read_number(line, rule.place, rule.peer);
   const auto place = number_of<std::uint64_t>(line.word());
   if (!place) return line.wrong("write its number: 0 is the first that is made");
   rule.place = *place;
@@ -344,6 +347,10 @@ Done check_names(const FaultFile& file) {
 
 }  // namespace
 
+bool has_octets(std::string_view call) {
+  return std::ranges::find(kCallsWithOctets, call) != kCallsWithOctets.end();
+}
+
 std::string_view status_name(int status) {
   const auto at = static_cast<std::size_t>(status);
   return status >= 0 && at < kStatuses.size() ? kStatuses[at] : "?";
@@ -379,6 +386,14 @@ tl::expected<FaultFile, std::string> parse_faults(std::string_view text) {
       out.seed = *seed;
       line.take();
       if (!line.at_end()) return line.wrong("the seed is complete");
+      continue;
+    }
+    if (line.take_if("shake")) {
+      if (!out.shake.empty()) return line.wrong("there is one in another line already");
+      if (line.at_end()) return line.wrong("write a seed, as for weft run --shake");
+      out.shake = line.take();
+      out.shake_line = number;
+      if (!line.at_end()) return line.wrong("the line is complete");
       continue;
     }
     auto rules = read_rules(line);

@@ -1,5 +1,5 @@
 // A file of faults for `weft run --faults`: which call, completion or process fails, when and how.
-// One rule a line, '#' begins a comment:
+// One rule a line, '#' begins a comment; `seed N` and `shake SEED` stand in lines of their own:
 //
 //   [in rank N | in program PATTERN | in host NAME] EFFECT WHEN [with ERROR] [as NAME]
 //
@@ -14,7 +14,7 @@
 //                                       "no"
 //   disconnect [on qp N]                the connection breaks
 //   kill SIGNAL                         this process
-//   link stall 200ms | cut | delay 1ms [jitter 1ms] [rate 1Gbit] | rate 1Gbit    [on qp N]
+//   link stall 200ms | cut | delay 1ms [jitter 1ms] [rate 1Gbit] [loss 1%] | rate 1Gbit  [on qp N]
 //   octet flip [on qp N]                what this side of a connection sends
 //   receive late 5ms [on qp N]          a message that comes waits for its receive; every one,
 //                                       without a WHEN
@@ -22,7 +22,10 @@
 //   on 3rd | from 3rd | every 1000 | with 5%        of what the effect counts
 //   after 2s | after NAME               since the process began, or since that rule had its effect
 //   at send|receive completion 5 of qp 0    those that come by themselves
-//   at 64MB | at every 64MB             those of a link: octets of a connection; `every 2s`: stall
+//   qp N: the N-th that this process makes, from 0. qp h1:N: the N-th that is connected to h1
+//
+//   at 64MB | at every 64MB             those of a link: octets of a connection; `every 2s`: stall.
+//                                       Those of posts and completions: octets of a queue pair
 //
 // A rule has its effect once, but for `from`, `every` and `with P%`. Pure: no clock, no files.
 #pragma once
@@ -39,6 +42,9 @@ namespace weft::faults {
 
 struct FaultFile {
   std::uint64_t seed = 0;  // of `with P%`
+  // `shake 7:1,2`: what `weft run --shake` wants; empty: there is none. Not read here.
+  std::string shake = {};
+  int shake_line = 0;
   std::vector<FaultRule> rules;
 };
 

@@ -19,18 +19,42 @@ std::optional<std::chrono::nanoseconds> time_of(std::string_view text) {
   return std::nullopt;
 }
 
+Done read_share(Line& line, double& percent) {
+  const std::string_view text = line.word();
+  const auto share = text.ends_with('%') ? number_of<double>(text.substr(0, text.size() - 1))
+                                         : std::optional<double>();
+  if (!share || !(*share > 0) || *share > 100) return line.wrong("write a share as 5%, to 100%");
+  percent = *share;
+  line.take();
+  return {};
+}
+
 Done read_qp(Line& line, FaultRule& rule) {
   if (line.word() != "on") return {};
   Line ahead = line;
   ahead.take();
   if (!ahead.take_if("qp")) return {};
   line = ahead;
-  return read_number(line, rule.qp);
+  return read_number(line, rule.qp.emplace(), rule.peer);
 }
 
-Done read_number(Line& line, std::optional<std::uint64_t>& qp) {
-  qp = number_of<std::uint64_t>(line.word());
-  if (!qp) return line.wrong("write the number of a queue pair: 0 is the first that is made");
+Done read_number(Line& line, std::uint64_t& qp, std::string& peer) {
+  std::string_view word = line.word();
+  std::string_view host;
+  const std::size_t colon = word.rfind(':');
+  if (colon != std::string_view::npos) {
+    host = word.substr(0, colon);
+    word.remove_prefix(colon + 1);
+    if (host.starts_with('[') && host.ends_with(']')) host = host.substr(1, host.size() - 2);
+  }
+  const auto number = number_of<std::uint64_t>(word);
+  if (!number || (colon != std::string_view::npos && host.empty())) {
+    return line.wrong(
+        "write the number of a queue pair: 0 is the first that is made; or HOST:NUMBER, as h1:0, "
+        "the first that is connected to h1");
+  }
+  qp = *number;
+  peer = host;
   line.take();
   return {};
 }

@@ -26,6 +26,8 @@ std::optional<Number> number_of(std::string_view text) {
 
 // 2s, 10ms, 50us.
 [[nodiscard]] std::optional<std::chrono::nanoseconds> time_of(std::string_view text);
+// 64MB, 1500kB: of 1000. At least one.
+[[nodiscard]] std::optional<std::uint64_t> octets_in(std::string_view text);
 
 // The words of one line, in turn.
 class Line {
@@ -71,15 +73,21 @@ class Line {
 // The error is the whole message.
 using Done = tl::expected<void, std::string>;
 
-// `on qp N`, where it is next: `on 3rd` is something else.
+// `on qp N` or `on qp HOST:N`, where it is next: `on 3rd` is something else.
 [[nodiscard]] Done read_qp(Line& line, FaultRule& rule);
-// The number of a queue pair.
-[[nodiscard]] Done read_number(Line& line, std::optional<std::uint64_t>& qp);
+// The number of a queue pair; or of those that are connected to a host, as h1:0.
+[[nodiscard]] Done read_number(Line& line, std::uint64_t& qp, std::string& peer);
+// 5%, to 100%.
+[[nodiscard]] Done read_share(Line& line, double& percent);
+// [every] 64MB, behind `at`.
+[[nodiscard]] Done read_octets(Line& line, std::uint64_t& octets, bool& repeats);
 // When a rule has its effect, of those that have a WHEN.
 [[nodiscard]] Done read_when(Line& line, FaultRule& rule);
 [[nodiscard]] constexpr bool comes_by_itself(Effect effect) { return effect >= Effect::kEvent; }
 // `receive late 5ms`, without WHEN, whose first word is taken.
 [[nodiscard]] Done read_receive(Line& line, FaultRule& rule);
+// Whether the octets of such a call are counted: those of posts to a queue pair.
+[[nodiscard]] bool has_octets(std::string_view call);
 // A rule of a link or of an octet, whole but for `as NAME`.
 [[nodiscard]] Done read_link(Line& line, FaultRule& rule);
 

@@ -53,6 +53,8 @@ FaultPlayer::FaultPlayer(FaultFile file, std::string_view rank, std::string_view
       rules_.push_back({.rule = std::move(rule), .place = place});
     ++place;
   }
+  wants_octets_ = std::ranges::any_of(
+      rules_, [](const Live& live) { return live.rule.when.how == When::How::kAtOctet; });
 }
 
 bool FaultPlayer::by_chance(const Live& live, std::uint64_t object, std::uint64_t count) const {
@@ -61,13 +63,25 @@ bool FaultPlayer::by_chance(const Live& live, std::uint64_t object, std::uint64_
   return static_cast<double>(drawn) / kAll * 100 < live.rule.when.percent;
 }
 
-bool FaultPlayer::strikes(Live& live, std::uint64_t object, std::uint64_t count, Time now) {
+// The octets of a queue pair reach the mark that is next.
+bool FaultPlayer::reaches(Live& live, const Count& at) {
+  const When& when = live.rule.when;
+  if (live.over || at.octets < when.count) return false;
+  if (!when.repeats) return live.over = true;
+  std::uint64_t& mark = live.marks[at.object];
+  if (at.octets / when.count <= mark) return false;
+  mark = at.octets / when.count;
+  return true;
+}
+
+bool FaultPlayer::strikes(Live& live, const Count& at, Time now) {
   const When& when = live.rule.when;
   switch (when.how) {
-    case When::How::kOn: return count == when.count;
-    case When::How::kFrom: return count >= when.count;
-    case When::How::kEvery: return count % when.count == 0;
-    case When::How::kShare: return by_chance(live, object, count);
+    case When::How::kOn: return at.count == when.count;
+    case When::How::kFrom: return at.count >= when.count;
+    case When::How::kEvery: return at.count % when.count == 0;
+    case When::How::kShare: return by_chance(live, at.object, at.count);
+    case When::How::kAtOctet: return reaches(live, at);
     case When::How::kAfterTime: return !live.over && now >= when.time && (live.over = true);
     case When::How::kAfterRule:
       return !live.over && named_.contains(when.rule) && (live.over = true);
@@ -86,6 +100,7 @@ Struck FaultPlayer::struck_of(Live& live, std::uint64_t count, Time now) {
   out.exact.rank.clear();
   out.exact.program.clear();
   out.exact.host.clear();
+  out.exact.peer.clear();
   out.exact.when = {.how = When::How::kOn, .count = count};
   // That a lost request has failed is known later; and a name is that of one effect.
   if (!live.rule.lost && !note(live, now)) out.exact.name.clear();
@@ -110,8 +125,8 @@ std::vector<int> FaultPlayer::unused() const {
 }
 
 std::optional<Struck> FaultPlayer::call(std::string_view name, Time now, bool has_second,
-                                        std::optional<std::uint32_t> qp,
-                                        const std::string& library) {
+                                        std::optional<std::uint32_t> qp, const std::string& library,
+                                        std::uint64_t octets) {
   const auto place = qp ? place_of(*qp) : std::nullopt;
   Calls calls;
   if (place) {
@@ -119,6 +134,10 @@ std::optional<Struck> FaultPlayer::call(std::string_view name, Time now, bool ha
     ++all.all;
     if (has_second) ++all.lists;
     calls = all;
+    if (wants_octets_) {
+      const Octets& before = octets_[*place];
+      octets += name == "ibv_post_recv" ? before.receives : before.posted;
+    }
   }
   std::optional<Struck> out;
   for (Live& live : rules_) {
@@ -126,16 +145,61 @@ std::optional<Struck> FaultPlayer::call(std::string_view name, Time now, bool ha
     if (rule.effect != Effect::kFail || rule.call != name) continue;
     if (rule.second && !has_second) continue;
     if (!rule.library.empty() && fnmatch(rule.library.c_str(), library.c_str(), 0) != 0) continue;
-    if (rule.qp && (!place || *rule.qp != *place)) continue;
-    const std::uint64_t count = rule.qp ? ++live.of_qp[*place] : ++live.count;
-    if (out || !strikes(live, rule.qp ? *place : 0, count, now)) continue;
+    const bool at_octet = rule.when.how == When::How::kAtOctet;
+    if ((rule.qp || at_octet) && !place) continue;
+    const auto of_qp = rule.qp ? count_of_qp(live, *place) : std::nullopt;
+    if (rule.qp && !of_qp) continue;
+    const std::uint64_t count = rule.qp ? *of_qp : ++live.count;
+    const std::uint64_t object = rule.qp || at_octet ? *place : 0;
+    if (out || !strikes(live, {object, count, octets}, now)) continue;
     out = struck_of(live, count, now);
     if (!place) continue;
     out->exact.qp = *place;
     out->exact.library.clear();
     out->exact.when.count = rule.second ? calls.lists : calls.all;
+    // How often a full queue refuses a post is chance, and how much it has taken is not.
+    const std::uint64_t step = rule.when.count;
+    if (at_octet)
+      out->exact.when = {.how = When::How::kAtOctet,
+                         .count = rule.when.repeats ? octets / step * step : step};
   }
   return out;
+}
+
+std::uint64_t FaultPlayer::posts(std::uint32_t qp, std::uint64_t octets, bool signaled) {
+  const auto place = place_of(qp);
+  if (!place) return 0;
+  Octets& of_qp = octets_[*place];
+  of_qp.posted += octets;
+  if (signaled) of_qp.due.push_back(of_qp.posted);
+  return of_qp.posted;
+}
+
+void FaultPlayer::refused(std::uint32_t qp, std::uint64_t octets, std::uint64_t at, bool signaled) {
+  const auto place = place_of(qp);
+  if (!place) return;
+  Octets& of_qp = octets_[*place];
+  of_qp.posted -= std::min(octets, of_qp.posted);
+  auto later = std::ranges::upper_bound(of_qp.due, at);
+  if (signaled && later != of_qp.due.begin() && *std::prev(later) == at) {
+    later = of_qp.due.erase(std::prev(later));
+  }
+  std::for_each(later, of_qp.due.end(), [octets](std::uint64_t& one) { one -= octets; });
+}
+
+void FaultPlayer::posts_receives(std::uint32_t qp, std::uint64_t octets) {
+  if (const auto place = place_of(qp)) octets_[*place].receives += octets;
+}
+
+void FaultPlayer::refused_receives(std::uint32_t qp, std::uint64_t octets) {
+  const auto place = place_of(qp);
+  if (place) octets_[*place].receives -= std::min(octets, octets_[*place].receives);
+}
+
+void FaultPlayer::flushed(std::uint32_t qp) {
+  const auto place = place_of(qp);
+  if (!place || !wants_octets_) return;
+  octets_[*place].due.clear();
 }
 
 bool FaultPlayer::asks_library(std::string_view name) const {
@@ -146,27 +210,81 @@ bool FaultPlayer::asks_library(std::string_view name) const {
 
 void FaultPlayer::made_qp(std::uint32_t number) { qps_[number] = made_++; }
 
+std::map<std::string, int> FaultPlayer::peers() const {
+  std::map<std::string, int> out;
+  for (const Live& live : rules_) {
+    for (const std::string& peer : {live.rule.peer, live.rule.when.peer}) {
+      if (!peer.empty()) out.emplace(peer, live.rule.line);
+    }
+  }
+  return out;
+}
+
+void FaultPlayer::connected(std::uint32_t number, const std::vector<std::string>& names) {
+  const auto place = place_of(number);
+  if (!place) return;
+  for (const std::string& name : names) {
+    auto& places = connected_[name];
+    if (std::ranges::find(places, *place) == places.end()) places.push_back(*place);
+  }
+}
+
+std::optional<std::uint64_t> FaultPlayer::named_qp(std::uint64_t number,
+                                                   const std::string& peer) const {
+  if (peer.empty()) return number;
+  const auto to = connected_.find(peer);
+  if (to == connected_.end() || number >= to->second.size()) return std::nullopt;
+  return to->second[number];
+}
+
+bool FaultPlayer::means(const FaultRule& rule, std::uint64_t place) const {
+  return !rule.qp || named_qp(*rule.qp, rule.peer) == place;
+}
+
+// One that is named by its peer counts from its beginning, when nobody knew whose it would be.
+std::optional<std::uint64_t> FaultPlayer::count_of_qp(Live& live, std::uint64_t place) const {
+  const bool meant = means(live.rule, place);
+  if (!meant && live.rule.peer.empty()) return std::nullopt;
+  const std::uint64_t count = ++live.of_qp[place];
+  return meant ? std::optional(count) : std::nullopt;
+}
+
 std::optional<Struck> FaultPlayer::loses(std::uint32_t qp, Time now) {
-  return ends(qp, Effect::kCompleteSend, true, now);
+  const auto place = place_of(qp);
+  const std::uint64_t posted = place && wants_octets_ ? octets_[*place].posted : 0;
+  return ends(qp, Effect::kCompleteSend, true, now, posted);
 }
 
-std::optional<Struck> FaultPlayer::completes(std::uint32_t qp, bool receive, Time now) {
-  if (const auto place = place_of(qp)) count_polled(*place, receive);
-  return ends(qp, receive ? Effect::kCompleteReceive : Effect::kCompleteSend, false, now);
+std::optional<Struck> FaultPlayer::completes(std::uint32_t qp, bool receive, Time now,
+                                             std::uint64_t octets) {
+  const auto place = place_of(qp);
+  if (place) count_polled(*place, receive);
+  if (place && wants_octets_) octets = count_octets(octets_[*place], receive, octets);
+  return ends(qp, receive ? Effect::kCompleteReceive : Effect::kCompleteSend, false, now, octets);
 }
 
-std::optional<Struck> FaultPlayer::ends(std::uint32_t qp, Effect effect, bool lost, Time now) {
+// The octets that have been received, or sent by the requests up to the one that completes.
+std::uint64_t FaultPlayer::count_octets(Octets& of_qp, bool receive, std::uint64_t octets) {
+  if (receive) return of_qp.received += octets;
+  if (of_qp.due.empty()) return of_qp.completed;
+  of_qp.completed = of_qp.due.front();
+  of_qp.due.pop_front();
+  return of_qp.completed;
+}
+
+std::optional<Struck> FaultPlayer::ends(std::uint32_t qp, Effect effect, bool lost, Time now,
+                                        std::uint64_t octets) {
   const auto place = place_of(qp);
   if (!place) return std::nullopt;
   std::optional<Struck> out;
   for (Live& live : rules_) {
     const FaultRule& rule = live.rule;
-    if (rule.effect != effect || rule.lost != lost || (rule.qp && *rule.qp != *place)) continue;
+    if (rule.effect != effect || rule.lost != lost) continue;
     // A queue pair is counted for itself: how the completions of several fall together is chance.
-    const std::uint64_t count = ++live.of_qp[*place];
-    if (out || live.over || !strikes(live, *place, count, now)) continue;
+    const auto count = count_of_qp(live, *place);
+    if (!count || out || live.over || !strikes(live, {*place, *count, octets}, now)) continue;
     if (live.rule.when.how == When::How::kOn) live.over = true;
-    out = struck_of(live, count, now);
+    out = struck_of(live, *count, now);
     out->exact.qp = *place;
   }
   return out;
@@ -182,9 +300,9 @@ void FaultPlayer::count_polled(std::uint64_t qp, bool receive) {
   const std::uint64_t count = ++polled_[*last_polled_];
   for (Live& live : rules_) {
     const When& when = live.rule.when;
-    if (when.how == When::How::kAtCompletion && when.qp == qp && when.receive == receive &&
-        when.count == count)
-      live.reached = true;
+    if (when.how != When::How::kAtCompletion || when.receive != receive || when.count != count)
+      continue;
+    if (named_qp(when.qp, when.peer) == qp) live.reached = true;
   }
 }
 
@@ -193,9 +311,13 @@ void FaultPlayer::not_posted(std::uint32_t qp, int line) {
   if (known == qps_.end()) return;
   for (Live& live : rules_) {
     const FaultRule& rule = live.rule;
-    if (!rule.lost || (rule.qp && *rule.qp != known->second)) continue;
+    if (!rule.lost || (rule.peer.empty() && !means(rule, known->second))) continue;
     if (std::uint64_t& count = live.of_qp[known->second]; count != 0) --count;
     if (rule.line == line) live.over = false;
+    if (rule.when.how != When::How::kAtOctet) continue;
+    const std::uint64_t reached = octets_[known->second].posted / rule.when.count;
+    std::uint64_t& mark = live.marks[known->second];
+    mark = std::min(mark, reached);
   }
 }
 
@@ -204,39 +326,8 @@ std::optional<FaultPlayer::Replaced> FaultPlayer::fetches(int cm_event, Time now
   for (Live& live : rules_) {
     if (live.rule.effect != Effect::kCm || !may_become(cm_event, live.rule.number)) continue;
     ++live.count;
-    if (out || !strikes(live, 0, live.count, now)) continue;
+    if (out || !strikes(live, {0, live.count, 0}, now)) continue;
     out = Replaced{struck_of(live, live.count, now), live.rule.number};
-  }
-  return out;
-}
-
-LinkTrouble FaultPlayer::link_of(std::uint32_t qp, Time now) {
-  LinkTrouble out;
-  const auto known = qps_.find(qp);
-  if (known == qps_.end()) return out;
-  out.seed = mixed(seed_ ^ known->second);
-  for (Live& live : rules_) {
-    const FaultRule& rule = live.rule;
-    if (rule.effect != Effect::kLink || (rule.qp && *rule.qp != known->second)) continue;
-    const LinkEffect& link = rule.link;
-    switch (link.what) {
-      case LinkEffect::What::kPace:
-        if (link.delay.count() != 0) out.delay = link.delay;
-        if (link.jitter.count() != 0) out.jitter = link.jitter;
-        if (link.bits_per_second != 0) out.bits_per_second = link.bits_per_second;
-        note(live, now);
-        break;
-      case LinkEffect::What::kStall: out.rules.push_back({LinkRule::What::kStall}); break;
-      case LinkEffect::What::kCut: out.rules.push_back({LinkRule::What::kCut}); break;
-      case LinkEffect::What::kFlip: out.rules.push_back({LinkRule::What::kFlip}); break;
-    }
-    if (link.what == LinkEffect::What::kPace) continue;
-    LinkRule& last = out.rules.back();
-    last.at = link.at;
-    last.repeats = link.repeats;
-    last.period = link.period;
-    last.length = link.length;
-    last.name = rule.line;
   }
   return out;
 }
@@ -247,32 +338,6 @@ bool FaultPlayer::had_effect(int line, Time now) {
     if (live.rule.line == line) first = note(live, now);
   }
   return first;
-}
-
-FaultRule FaultPlayer::exact_of(std::uint32_t qp, int line, std::uint64_t octet) const {
-  FaultRule out;
-  for (const Live& live : rules_) {
-    if (live.rule.line == line) out = live.rule;
-  }
-  out.rank.clear();
-  out.program.clear();
-  out.host.clear();
-  out.qp = place_of(qp);
-  out.link.at = std::max<std::uint64_t>(octet, 1);
-  out.link.repeats = false;
-  out.link.period = {};
-  return out;
-}
-
-std::vector<int> FaultPlayer::of_connections(std::uint32_t qp) const {
-  std::vector<int> out;
-  const auto place = place_of(qp);
-  for (const Live& live : rules_) {
-    const FaultRule& rule = live.rule;
-    if (rule.effect != Effect::kLink && rule.effect != Effect::kReceiveLate) continue;
-    if (place && (!rule.qp || *rule.qp == *place)) out.push_back(rule.line);
-  }
-  return out;
 }
 
 std::optional<FaultPlayer::Action> FaultPlayer::next_action() const {
@@ -308,6 +373,14 @@ FaultRule FaultPlayer::exact_of(const Action& action, Time now) const {
   out.rank.clear();
   out.program.clear();
   out.host.clear();
+  if (const auto place = named_qp(out.place, out.peer)) {
+    out.place = *place;
+    out.peer.clear();
+  }
+  if (const auto of = named_qp(out.when.qp, out.when.peer)) {
+    out.when.qp = *of;
+    out.when.peer.clear();
+  }
   if (out.when.how != When::How::kAfterTime) return out;
   out.when.time = now;
   if (!last_polled_) return out;

@@ -9,6 +9,7 @@
 
 #include <chrono>
 #include <cstdint>
+#include <deque>
 #include <map>
 #include <optional>
 #include <string>
@@ -42,20 +43,43 @@ class FaultPlayer {
 
   // The program makes this call. `has_second`: with a list of several requests.
   // `qp`: the number of the queue pair that it is about. `library`: from where, if asks_library().
+  // `octets`: of the requests that it posts.
   [[nodiscard]] std::optional<Struck> call(std::string_view name, Time now, bool has_second = false,
                                            std::optional<std::uint32_t> qp = {},
-                                           const std::string& library = {});
+                                           const std::string& library = {},
+                                           std::uint64_t octets = 0);
   // A rule wants to know the file name of the library, or program, that makes such a call.
   [[nodiscard]] bool asks_library(std::string_view name) const;
   // Queue pairs are counted as they are made.
   void made_qp(std::uint32_t number);
+  // The hosts that rules name as the peer of a queue pair, with the line of the first such rule.
+  [[nodiscard]] std::map<std::string, int> peers() const;
+  // A queue pair has a connection to a host: those of its names that peers() has.
+  void connected(std::uint32_t number, const std::vector<std::string>& names);
+  // The queue pair that a rule names, by creation from 0; nothing: there is none yet. `peer`: as
+  // FaultRule::peer.
+  [[nodiscard]] std::optional<std::uint64_t> named_qp(std::uint64_t number,
+                                                      const std::string& peer) const;
+  // A rule counts octets: posts() and so on are of interest.
+  [[nodiscard]] bool wants_octets() const { return wants_octets_; }
+  // A request goes to the send queue: the octets that have done so, with its own. And it was
+  // refused, which other threads' requests may have followed. `at`: what posts() said.
+  [[nodiscard]] std::uint64_t posts(std::uint32_t qp, std::uint64_t octets, bool signaled);
+  void refused(std::uint32_t qp, std::uint64_t octets, std::uint64_t at, bool signaled);
+  // Receives go to the receive queue, and were refused.
+  void posts_receives(std::uint32_t qp, std::uint64_t octets);
+  void refused_receives(std::uint32_t qp, std::uint64_t octets);
+  // The requests that are posted complete with an error, or not at all.
+  void flushed(std::uint32_t qp);
   // A send request is posted: it is lost, and ends with an error. had_effect() says that it has.
   [[nodiscard]] std::optional<Struck> loses(std::uint32_t qp, Time now);
   // The post was refused, so none of the rules has counted it. `line`: of the rule that was to lose
   // it, or 0.
   void not_posted(std::uint32_t qp, int line);
-  // A completion with success is polled. An effect that comes by itself may be due then.
-  [[nodiscard]] std::optional<Struck> completes(std::uint32_t qp, bool receive, Time now);
+  // A completion with success is polled. An effect that comes by itself may be due then. `octets`:
+  // of a receive.
+  [[nodiscard]] std::optional<Struck> completes(std::uint32_t qp, bool receive, Time now,
+                                                std::uint64_t octets = 0);
   // An event of rdma_cm that says success is fetched, or one that a connection is over: another
   // one may take its place, or (TIMEWAIT_EXIT) follow.
   struct Replaced {
@@ -67,13 +91,19 @@ class FaultPlayer {
   // A message takes a receive: it waits so long for it (Struck::exact).
   [[nodiscard]] std::optional<Struck> receives(std::uint32_t qp, Time now);
   // A queue pair has a new connection: what its side sends meets. Each rule is named by its line.
-  [[nodiscard]] LinkTrouble link_of(std::uint32_t qp, Time now);
+  // `datagrams`: it is of datagrams, and has no connection. Without those of misfits().
+  [[nodiscard]] LinkTrouble link_of(std::uint32_t qp, Time now, bool datagrams = false);
   // A rule of a link, or of a lost request, had its effect. True: for the first time.
   bool had_effect(int line, Time now);
   // The rule of a link that has this effect at this octet alone.
   [[nodiscard]] FaultRule exact_of(std::uint32_t qp, int line, std::uint64_t octet) const;
-  // The lines of rules that a queue pair cannot have because it is of datagrams.
-  [[nodiscard]] std::vector<int> of_connections(std::uint32_t qp) const;
+  // Rules that have no effect, or not all of it, on a queue pair of datagrams, or on one with
+  // connections.
+  struct Misfit {
+    int line = 0;
+    const char* why = "";
+  };
+  [[nodiscard]] std::vector<Misfit> misfits(std::uint32_t qp, bool datagrams) const;
   [[nodiscard]] bool has(Effect effect) const;
   // Which one it is, by creation from 0.
   [[nodiscard]] std::optional<std::uint64_t> place_of(std::uint32_t qp) const;
@@ -104,13 +134,31 @@ class FaultPlayer {
     bool struck = false;                                          // at least once
     bool reached = false;                                         // When::How::kAtCompletion
     std::unordered_map<std::uint64_t, std::uint64_t> of_qp = {};  // counts of its own for each
+    std::unordered_map<std::uint64_t, std::uint64_t> marks = {};  // of `at every`: the last one
+  };
+  // Octets of a queue pair.
+  struct Octets {
+    std::uint64_t posted = 0, completed = 0;  // of its send queue
+    std::deque<std::uint64_t> due;  // `posted` at each request whose completion is to come
+    std::uint64_t receives = 0, received = 0;  // of the receives' room, and of messages
+  };
+  // The counts of a queue pair (0 for calls that are about none).
+  struct Count {
+    std::uint64_t object = 0, count = 0, octets = 0;
   };
 
   // A request of this queue pair, of those that a rule is about.
-  [[nodiscard]] std::optional<Struck> ends(std::uint32_t qp, Effect effect, bool lost, Time now);
-  // `object`: which queue pair, 0 for calls.
-  [[nodiscard]] bool strikes(Live& live, std::uint64_t object, std::uint64_t count, Time now);
+  [[nodiscard]] std::optional<Struck> ends(std::uint32_t qp, Effect effect, bool lost, Time now,
+                                           std::uint64_t octets = 0);
+  [[nodiscard]] bool strikes(Live& live, const Count& at, Time now);
+  [[nodiscard]] static bool reaches(Live& live, const Count& at);
+  [[nodiscard]] static std::uint64_t count_octets(Octets& of_qp, bool receive,
+                                                  std::uint64_t octets);
   [[nodiscard]] bool by_chance(const Live& live, std::uint64_t object, std::uint64_t count) const;
+  // Counts what a rule is about, if it is of this queue pair. Nothing: it is of another one.
+  [[nodiscard]] std::optional<std::uint64_t> count_of_qp(Live& live, std::uint64_t place) const;
+  // Whether the rule is about this queue pair.
+  [[nodiscard]] bool means(const FaultRule& rule, std::uint64_t place) const;
   // True: it is its first effect.
   bool note(Live& live, Time now);
   [[nodiscard]] Struck struck_of(Live& live, std::uint64_t count, Time now);
@@ -130,6 +178,9 @@ class FaultPlayer {
   using Queue = std::pair<std::uint64_t, bool>;
   std::map<Queue, std::uint64_t> polled_;
   std::optional<Queue> last_polled_;
+  std::map<std::string, std::vector<std::uint64_t>> connected_;  // to a host: places, in order
+  std::unordered_map<std::uint64_t, Octets> octets_;  // of queue pairs, with wants_octets_
+  bool wants_octets_ = false;
 };
 
 }  // namespace weft::faults

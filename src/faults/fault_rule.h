@@ -34,15 +34,18 @@ struct When {
     kShare,
     kAfterTime,
     kAfterRule,
-    kAtCompletion  // of those that come by themselves
+    kAtCompletion,  // of those that come by themselves
+    kAtOctet        // kFail, kComplete...: of a queue pair
   };
   How how{};
-  std::uint64_t count = 0;           // kOn, kFrom, kEvery, kAtCompletion: from 1
+  std::uint64_t count = 0;           // kOn, kFrom, kEvery, kAtCompletion: from 1; kAtOctet: octets
   double percent = 0;                // kShare
   std::chrono::nanoseconds time{0};  // kAfterTime
   std::string rule = {};             // kAfterRule: its name
-  std::uint64_t qp = 0;              // kAtCompletion: whose, by creation from 0
+  std::uint64_t qp = 0;              // kAtCompletion: whose, as FaultRule::qp
   bool receive = false;              // kAtCompletion: a receive, or a send request
+  bool repeats = false;              // kAtOctet: at each multiple of it, too
+  std::string peer = {};             // kAtCompletion: as FaultRule::peer
   bool operator==(const When&) const = default;
 };
 
@@ -56,6 +59,7 @@ struct LinkEffect {
   std::uint64_t at = 0;                // octet
   bool repeats = false;
   std::chrono::nanoseconds period{0};  // kStall: in place of `at`
+  double loss_percent = 0;             // kPace: of datagrams
   bool operator==(const LinkEffect&) const = default;
 };
 
@@ -69,6 +73,9 @@ struct FaultRule {
   std::string library;  // kFail: only calls of libraries whose name matches; empty: of all
   // kFail, kComplete..., kLink, kReceiveLate: only of this queue pair, by creation from 0
   std::optional<std::uint64_t> qp;
+  // Then `qp`, or `place` of a queue pair, counts those that are connected to this host, by their
+  // first connection from 0; empty: all.
+  std::string peer;
   LinkEffect link;                   // kLink
   std::chrono::nanoseconds late{0};  // kReceiveLate
   int number = 0;                    // kKill: the signal; kEvent: ibv_event_type; kCm: rdma_cm's

@@ -41,14 +41,18 @@ Done read_after(Line& line, When& when) {
   return {};
 }
 
-Done read_share(Line& line, When& when) {
-  if (!line.word().ends_with('%')) return line.wrong("write a share as 5%");
-  const auto share = number_of<double>(line.word().substr(0, line.word().size() - 1));
-  if (!share || !(*share > 0) || *share > 100) return line.wrong("write a share as 5%, to 100%");
-  when.how = When::How::kShare;
-  when.percent = *share;
-  line.take();
-  return {};
+// Behind `at`, of a call or a completion: 64MB, every 64MB; of a completion also completion 3.
+Done read_at(Line& line, FaultRule& rule) {
+  When& when = rule.when;
+  const bool completes = rule.effect != Effect::kFail;
+  if (completes && line.take_if("completion")) return read_count(line, when);  // as `on`
+  when.how = When::How::kAtOctet;
+  const bool is_octets = line.word() == "every" || octets_in(line.word());
+  if (!is_octets) {
+    return line.wrong(completes ? "write at completion 3, at 64MB or at every 64MB"
+                                : "write a number of octets as 64MB, 100kB or 1500B");
+  }
+  return read_octets(line, when.count, when.repeats);
 }
 
 // at send completion 5 of qp 0
@@ -60,10 +64,7 @@ Done read_completion_of(Line& line, When& when) {
   if (!line.take_if("completion")) return line.wrong("write completion");
   if (auto done = read_count(line, when); !done) return done;
   if (!line.take_if("of") || !line.take_if("qp")) return line.wrong("write whose: of qp 0");
-  std::optional<std::uint64_t> qp;
-  if (auto done = read_number(line, qp); !done) return done;
-  when.qp = *qp;
-  return {};
+  return read_number(line, when.qp, when.peer);
 }
 
 }  // namespace
@@ -83,14 +84,22 @@ Done read_when(Line& line, FaultRule& rule) {
   }
   const bool completes =
       rule.effect == Effect::kCompleteSend || rule.effect == Effect::kCompleteReceive;
-  if (completes && line.take_if("at")) {  // as `on`
-    if (!line.take_if("completion")) return line.wrong("write completion");
-    return read_count(line, when);
+  const bool counts_octets = completes || (rule.effect == Effect::kFail && has_octets(rule.call));
+  if (counts_octets && line.take_if("at")) return read_at(line, rule);
+  if (rule.effect == Effect::kFail && line.word() == "at") {
+    return line.wrong("no octets are counted of " + rule.call +
+                      ", only of post_send, post_recv and wr_complete; write on 3rd, from 3rd, "
+                      "every 1000, with 5%, after 2s, after NAME");
   }
-  if (line.take_if("with")) return read_share(line, when);
+  if (line.take_if("with")) {
+    when.how = When::How::kShare;
+    return read_share(line, when.percent);
+  }
   const std::string_view how = line.word();
   if (!line.take_if("on") && !line.take_if("from") && !line.take_if("every"))
-    return line.wrong("write when: on 3rd, from 3rd, every 1000, with 5%, after 2s, after NAME");
+    return line.wrong(std::string("write when: on 3rd, from 3rd, every 1000, with 5%, after 2s, "
+                                  "after NAME") +
+                      (counts_octets ? ", at 64MB, at every 64MB" : ""));
   when.how = how == "on" ? When::How::kOn : how == "from" ? When::How::kFrom : When::How::kEvery;
   return read_count(line, when);
 }

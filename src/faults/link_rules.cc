@@ -35,7 +35,7 @@ Done read_span(Line& line, std::chrono::nanoseconds& into) {
   return {};
 }
 
-// delay 1ms jitter 200us rate 10Gbit, or some of them.
+// delay 1ms jitter 200us rate 10Gbit loss 1%, or some of them.
 Done read_pace(Line& line, LinkEffect& link) {
   link.what = LinkEffect::What::kPace;
   const std::string_view first = line.word();
@@ -50,8 +50,11 @@ Done read_pace(Line& line, LinkEffect& link) {
       if (!rate) return line.wrong("write a rate as 10Gbit, 100Mbit, 64kbit or 300bit");
       link.bits_per_second = *rate;
       line.take();
+    } else if (line.take_if("loss")) {
+      done = read_share(line, link.loss_percent);
     } else {
-      return line.word() == first ? line.wrong("write stall, cut, delay, jitter or rate") : done;
+      return line.word() == first ? line.wrong("write stall, cut, delay, jitter, rate or loss")
+                                  : done;
     }
     if (!done) return done;
   }
@@ -69,15 +72,21 @@ Done read_octet(Line& line, LinkEffect& link) {
   if (!line.take_if("at"))
     return line.wrong(stall ? "write when: at 64MB, at every 64MB, every 2s"
                             : "write where: at 64MB, at every 64MB");
-  link.repeats = line.take_if("every");
-  const auto at = amount_of(line.word(), kOctets);
-  if (!at) return line.wrong("write a number of octets as 64MB, 100kB or 1500B");
-  link.at = *at;
-  line.take();
-  return {};
+  return read_octets(line, link.at, link.repeats);
 }
 
 }  // namespace
+
+std::optional<std::uint64_t> octets_in(std::string_view text) { return amount_of(text, kOctets); }
+
+Done read_octets(Line& line, std::uint64_t& octets, bool& repeats) {
+  repeats = line.take_if("every");
+  const auto at = octets_in(line.word());
+  if (!at) return line.wrong("write a number of octets as 64MB, 100kB or 1500B");
+  octets = *at;
+  line.take();
+  return {};
+}
 
 Done read_receive(Line& line, FaultRule& rule) {
   rule.effect = Effect::kReceiveLate;
@@ -111,7 +120,8 @@ Done read_link(Line& line, FaultRule& rule) {
     if (auto done = read_qp(line, rule); !done) return done;
   }
   if (link.what == LinkEffect::What::kPace && line.word() == "as")
-    return line.wrong("a link has its delay or rate from the beginning: no rule can wait for it");
+    return line.wrong(
+        "a link has its delay, rate or loss from the beginning: no rule can wait for it");
   return {};
 }
 

@@ -24,6 +24,12 @@ std::string share_text(double percent) {
   return out.data();
 }
 
+// As it stands behind `qp`.
+std::string qp_name(std::uint64_t qp, const std::string& peer) {
+  if (peer.empty()) return number(qp);
+  return (peer.find(':') != std::string::npos ? "[" + peer + "]" : peer) + ":" + number(qp);
+}
+
 std::string when_text(const When& when) {
   switch (when.how) {
     case When::How::kOn: return " on " + number(when.count);
@@ -34,20 +40,22 @@ std::string when_text(const When& when) {
     case When::How::kAfterRule: return " after " + when.rule;
     case When::How::kAtCompletion:
       return std::string(" at ") + (when.receive ? "receive" : "send") + " completion " +
-             number(when.count) + " of qp " + number(when.qp);
+             number(when.count) + " of qp " + qp_name(when.qp, when.peer);
+    case When::How::kAtOctet:
+      return std::string(" at ") + (when.repeats ? "every " : "") + number(when.count) + "B";
   }
   return {};
 }
 
 std::string qp_text(const FaultRule& rule) {
-  return rule.qp ? " on qp " + number(*rule.qp) : std::string();
+  return rule.qp ? " on qp " + qp_name(*rule.qp, rule.peer) : std::string();
 }
 
 std::string object_text(const FaultRule& rule) {
   constexpr std::array<const char*, 3> kNames = {"qp", "cq", "srq"};
   if (rule.object == Object::kDevice) return {};
   return std::string(" on ") + kNames[static_cast<std::size_t>(rule.object)] + " " +
-         number(rule.place);
+         qp_name(rule.place, rule.peer);
 }
 
 std::string error_text(int error) {
@@ -60,6 +68,7 @@ std::string pace_text(const LinkEffect& link) {
   if (link.delay.count() != 0) out += " delay " + time_text(link.delay);
   if (link.jitter.count() != 0) out += " jitter " + time_text(link.jitter);
   if (link.bits_per_second != 0) out += " rate " + number(link.bits_per_second) + "bit";
+  if (link.loss_percent > 0) out += " loss " + share_text(link.loss_percent);
   return out;
 }
 

@@ -147,6 +147,18 @@ void raise_async(int event, const void* handle) {
   });
 }
 
+std::vector<check::Unread::Event> unread_async(Context& context) {
+  std::vector<check::Unread::Event> out;
+  const auto queue = context.async();
+  if (queue == nullptr) return out;
+  queue->each([&out](const QueuedEvent& queued) {
+    const ibv_event_type type = queued.event.event_type;
+    if (type == IBV_EVENT_COMM_EST || type == IBV_EVENT_QP_LAST_WQE_REACHED) return;
+    out.push_back({ibv_event_type_str(type), element_of(queued.event)});
+  });
+  return out;
+}
+
 void settle_async(Context& context, AsyncTarget& target, const void* handle) {
   target.closed.store(true);
   if (const auto queue = context.async()) {

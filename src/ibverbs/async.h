@@ -4,7 +4,9 @@
 #include <weft/device.h>
 
 #include <memory>
+#include <vector>
 
+#include "check/observer.h"
 #include "ibverbs/objects.h"
 #include "ibverbs/registry.h"
 
@@ -38,6 +40,9 @@ void deliver_async(const AsyncEvent& event);
 void raise_async(int event, const void* handle);
 // The last such event of the port said that it is down.
 [[nodiscard]] bool port_is_down();
+
+// Those that nobody has read. Not those that tell of what goes well.
+[[nodiscard]] std::vector<check::Unread::Event> unread_async(Context& context);
 
 // For the destroy calls, while the handle is still in the registry (it has to be, for the
 // acknowledgments): from here on no event of the object is queued; those not yet fetched are

@@ -51,10 +51,12 @@ int ibv_destroy_comp_channel(ibv_comp_channel* handle) {
 }
 
 int ibv_get_cq_event(ibv_comp_channel* handle, ibv_cq** cq, void** cq_context) {
+  std::shared_ptr<Channel> own;
   std::shared_ptr<weft::CompletionChannel> engine;
   {
     const auto channel = registry::find<Channel>(handle);
     if (!channel) return forward_minus(WEFT_REAL(ibv_get_cq_event), handle, cq, cq_context);
+    if (checked) own = channel.object();
     engine = channel->engine;
   }
   WEFT_MAY_FAIL(ibv_get_cq_event, fail_minus);
@@ -64,13 +66,14 @@ int ibv_get_cq_event(ibv_comp_channel* handle, ibv_cq** cq, void** cq_context) {
     const auto wait = looks_first ? std::optional(std::chrono::nanoseconds(0)) : std::nullopt;
     const weft::Result<weft::CompletionQueue*> event = engine->wait(wait);
     if (std::exchange(looks_first, false) && !event) {
-      observe_wait(*handle);
+      observe_wait(*own);
       continue;
     }
     if (event) {
       // Alive: the event is not acknowledged, and destroying the CQ waits for that.
       Cq* object = static_cast<Cq*>((*event)->context());
       object->events_got.fetch_add(1, std::memory_order_relaxed);
+      if (checked) observe_event(*object);
       if (shaking != nullptr) shake_event(*object);
       *cq = handle_of(*object);
       *cq_context = object->pub.cq_context;

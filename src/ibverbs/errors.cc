@@ -3,23 +3,34 @@
 #include <weft/system_error.h>
 #include <cerrno>
 #include <csignal>
+#include <utility>
 
 #include "check/observer.h"
 
 namespace weft::ibverbs {
 
 constinit check::Observer* observer = nullptr;
+constinit check::Observer* parents_observer = nullptr;
 constinit bool checked = false;
 constinit bool keeps_destroyed = false;
 constinit bool scrambles_errno = false;
 
 void observe_failure(int error) noexcept { observer->failed(error); }
 
-int MayFail::begin_call(check::Observer& to, const char* call, const void* qp, bool has_second,
-                        bool& second) noexcept {
-  const check::Failing failing = to.may_fail(call, qp, has_second);
-  second = failing.second;
-  return failing.error;
+void observe_not_live(const void* handle) {
+  if (observer != nullptr) observer->not_live(handle);
+  if (parents_observer != nullptr) parents_observer->inherited(handle, nullptr);
+}
+
+void inherit_observer() {
+  if (observer != nullptr) parents_observer = std::exchange(observer, nullptr);
+}
+
+void MayFail::begin_call(const char* call, const void* qp, bool has_second,
+                         std::uint64_t octets) noexcept {
+  const check::Failing failing = to_->may_fail(call, qp, {has_second, octets});
+  error_ = failing.error;
+  second_ = failing.second;
 }
 void MayFail::end_call(check::Observer& to) noexcept { to.is_over(); }
 

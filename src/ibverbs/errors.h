@@ -5,6 +5,7 @@
 
 #include <cerrno>
 #include <cstddef>
+#include <cstdint>
 
 #include "os/guarded.h"
 
@@ -17,6 +18,9 @@ namespace weft::ibverbs {
 // The rules of `weft run --check`; null where that is off. Each of the two libraries has a pointer,
 // set when it is loaded (observed.h).
 extern constinit check::Observer* observer;
+// In a child of fork(), where nobody observes: that of the parent, for what the child does with the
+// parent's objects. Else null.
+extern constinit check::Observer* parents_observer;
 // It has rules, and not only faults (`weft run --faults`). libibverbs sets it.
 extern constinit bool checked;
 // Objects that are destroyed are kept for good, so that a handle names one: rules and faults know
@@ -24,6 +28,10 @@ extern constinit bool checked;
 extern constinit bool keeps_destroyed;
 // Tells it that a call fails. Leaves errno alone.
 void observe_failure(int error) noexcept;
+// Tells that a call got a handle that is not alive.
+void observe_not_live(const void* handle);
+// In a child of fork() the observer is the parent's.
+void inherit_observer();
 
 // `weft run --shake`: calls that return their error leave another one in errno (shaken.h).
 extern constinit bool scrambles_errno;
@@ -58,10 +66,11 @@ int fail_minus(int error) noexcept;
 class MayFail {
  public:
   // `qp`: the handle of the queue pair that it is about. `has_second`: the call posts a list of
-  // several requests.
-  explicit MayFail(const char* call, const void* qp = nullptr, bool has_second = false) noexcept
+  // several requests. `octets`: of what it posts.
+  explicit MayFail(const char* call, const void* qp = nullptr, bool has_second = false,
+                   std::uint64_t octets = 0) noexcept
       : to_(observer) {
-    if (to_ != nullptr) error_ = begin_call(*to_, call, qp, has_second, second_);
+    if (to_ != nullptr) begin_call(call, qp, has_second, octets);
   }
   ~MayFail() {
     if (to_ != nullptr) end_call(*to_);
@@ -74,8 +83,7 @@ class MayFail {
   [[nodiscard]] bool second() const { return second_; }
 
  private:
-  static int begin_call(check::Observer& to, const char* call, const void* qp, bool has_second,
-                        bool& second) noexcept;
+  void begin_call(const char* call, const void* qp, bool has_second, std::uint64_t octets) noexcept;
   static void end_call(check::Observer& to) noexcept;
 
   check::Observer* const to_;

@@ -89,13 +89,15 @@ ibv_cq_ex* create_cq_ex(ibv_context* handle, ibv_cq_init_attr_ex* attr) {
         (attr->comp_mask & IBV_CQ_INIT_ATTR_MASK_FLAGS) != 0 ? attr->flags : 0;
     if ((flags & ~kKnownFlags) != 0) return fail_null(EINVAL);
     if ((attr->wc_flags & ~kKnownWc) != 0) return fail_null(EOPNOTSUPP);
-    if ((attr->comp_mask & IBV_CQ_INIT_ATTR_MASK_PD) != 0 &&
-        !registry::find<Pd>(attr->parent_domain)) {
-      return fail_null(EINVAL);
+    bool one_thread = (flags & IBV_CREATE_CQ_ATTR_SINGLE_THREADED) != 0;
+    if ((attr->comp_mask & IBV_CQ_INIT_ATTR_MASK_PD) != 0) {
+      const auto pd = registry::find<Pd>(attr->parent_domain);
+      if (!pd) return fail_null(EINVAL);
+      one_thread = one_thread || pd->thread;
     }
     auto cq = make_cq(handle, {attr->cqe, attr->cq_context, attr->channel, attr->comp_vector});
     if (cq == nullptr) return nullptr;
-    cq->single_threaded = (flags & IBV_CREATE_CQ_ATTR_SINGLE_THREADED) != 0;
+    cq->one_thread.promised = one_thread;
     set_polling_operations(cq->pub);
     return &cq_of(give_out(std::move(cq)))->pub;
   });
@@ -149,6 +151,7 @@ int ibv_destroy_cq(ibv_cq* handle) {
   cq->engine->wait_for_acks();
   settle_async(*cq->context, cq->async, handle);
   if (!registry::quarantine(handle, cq)) return fail_number(EINVAL);
+  event_is_not_due(*cq);
   cq->engine.reset();
   cq->delivers_to.reset();
   if (cq->channel) __atomic_sub_fetch(&cq->channel->pub.refcnt, 1, __ATOMIC_ACQ_REL);

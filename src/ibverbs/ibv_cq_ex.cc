@@ -20,25 +20,14 @@ bool fetch(Cq& cq) {
   return true;
 }
 
-// For a completion queue that was promised to one thread.
-void enter(Cq& cq) {
-  if (!checked || observer == nullptr) return;
-  static thread_local const char me = 0;
-  const void* const other = cq.inside.exchange(&me);
-  if (other != nullptr && other != &me) observer->entered_twice(handle_of(cq), "ibv_start_poll");
-}
-void leave(Cq& cq) {
-  if (checked) cq.inside.store(nullptr);
-}
-
 // Not analyzed: the mutex is held from here to end_poll().
 int start_poll(ibv_cq_ex* handle, ibv_poll_cq_attr* attr) WEFT_NOT_ANALYZED {
   if (attr != nullptr && attr->comp_mask != 0) return EINVAL;
   Cq* cq = cq_of(handle);
-  cq->single_threaded ? enter(*cq) : cq->polling.lock();
+  cq->one_thread.promised ? enter(cq->one_thread, handle, "ibv_start_poll") : cq->polling.lock();
   if (fetch(*cq)) return 0;
   // end_poll must not be called after a failure, so the lock ends here.
-  cq->single_threaded ? leave(*cq) : cq->polling.unlock();
+  cq->one_thread.promised ? leave(cq->one_thread) : cq->polling.unlock();
   return ENOENT;
 }
 
@@ -46,7 +35,7 @@ int next_poll(ibv_cq_ex* handle) { return fetch(*cq_of(handle)) ? 0 : ENOENT; }
 
 void end_poll(ibv_cq_ex* handle) WEFT_NOT_ANALYZED {
   Cq* cq = cq_of(handle);
-  cq->single_threaded ? leave(*cq) : cq->polling.unlock();
+  cq->one_thread.promised ? leave(cq->one_thread) : cq->polling.unlock();
 }
 
 ibv_wc_opcode read_opcode(ibv_cq_ex* handle) { return wc_opcode(cq_of(handle)->current.op); }
@@ -125,7 +114,13 @@ std::uint8_t observed_path_bits(ibv_cq_ex* cq) {
   return read_no_octet(cq);
 }
 
+int observed_start_poll(ibv_cq_ex* handle, ibv_poll_cq_attr* attr) {
+  observe_heir(handle, "ibv_start_poll");
+  return start_poll(handle, attr);
+}
+
 void set_observed_readers(ibv_cq_ex& cq) {
+  cq.start_poll = observed_start_poll;
   cq.read_opcode = observed_opcode;
   cq.read_byte_len = observed_byte_len;
   cq.read_imm_data = observed_imm_data;

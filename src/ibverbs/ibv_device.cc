@@ -7,12 +7,15 @@
 #include <cstdlib>
 #include <new>
 
+#include "ibverbs/async.h"
 #include "ibverbs/context.h"
 #include "ibverbs/devices.h"
 #include "ibverbs/errors.h"
+#include "ibverbs/observed.h"
 #include "ibverbs/real.h"
 #include "ibverbs/registry.h"
 #include "os/cancel.h"
+#include "os/guarded.h"
 #include "os/lock.h"
 
 using namespace weft::ibverbs;
@@ -40,6 +43,13 @@ ibv_device** real_devices(int* count) {
 DeviceList* list_of(ibv_device** entries) {
   return reinterpret_cast<DeviceList*>(reinterpret_cast<char*>(entries) -
                                        offsetof(DeviceList, entries));
+}
+
+void observe_closing(Context& context) {
+  static_cast<void>(weft::os::guarded([&]() -> weft::Status {
+    observer->closing(context.handle(), {0, false, unread_async(context)});
+    return {};
+  }));
 }
 
 }  // namespace
@@ -116,6 +126,7 @@ ibv_context* ibv_open_device(ibv_device* device) {
 int ibv_close_device(ibv_context* handle) {
   const auto context = registry::find<Context>(handle);
   if (!context) return forward_minus(WEFT_REAL(ibv_close_device), handle);
+  if (observer != nullptr) observe_closing(*context);
   if (!registry::quarantine(handle, context)) return fail_minus(EINVAL);
   {
     const weft::os::MutexLock lock(context->async_mutex);

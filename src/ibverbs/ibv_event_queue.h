@@ -81,6 +81,13 @@ class EventQueue {
     os::raise_event(fd(), count);
   }
 
+  // The oldest first.
+  template <class Visit>
+  void each(Visit visit) {
+    const os::MutexLock lock(mutex_);
+    for (const T& entry : entries_) visit(entry);
+  }
+
   // Takes out the entries for which `wanted` is true, in order.
   template <class Predicate>
   std::list<T> take_if(Predicate wanted) {

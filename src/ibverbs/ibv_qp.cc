@@ -149,6 +149,7 @@ ibv_qp* create(ibv_pd* pd, ibv_qp_init_attr_ex& attr) {
     qp->context = parts.pd->context;
     if (!take(parts, *qp)) return fail_null(EINVAL);
     qp->signal_all = attr.sq_sig_all != 0;
+    qp->one_sends.promised = qp->one_receives.promised = static_cast<bool>(parts.pd->thread);
     if ((attr.comp_mask & IBV_QP_INIT_ATTR_SEND_OPS_FLAGS) != 0) {
       qp->send_ops = attr.send_ops_flags;
       set_builder_operations(*qp);

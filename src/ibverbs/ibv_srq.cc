@@ -33,6 +33,7 @@ ibv_srq* create(ibv_pd* pd_handle, void* srq_context, ibv_srq_attr& attr) {
     if (shaking != nullptr) shake(*srq, options.max_wr);
     srq->context = pd->context;
     if (!srq->pd.take(pd.object())) return fail_null(EINVAL);
+    srq->one_thread.promised = static_cast<bool>(pd->thread);
     srq->pub.context = pd_handle->context;
     srq->pub.srq_context = srq_context;
     srq->pub.pd = pd_handle;

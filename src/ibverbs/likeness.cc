@@ -11,6 +11,7 @@
 #include "check/observer.h"
 #include "ibverbs/errors.h"
 #include "os/guarded.h"
+#include "os/guest_output.h"
 #include "os/say.h"
 
 namespace weft::ibverbs {
@@ -30,6 +31,7 @@ __attribute__((constructor)) void start_imitating() {
   auto profile = like::parse(text);
   if (!profile) return os::say("weft: WEFT_LIKE: %s\n", profile.error().c_str());
   likeness = new like::Profile(std::move(*profile));
+  static_cast<void>(os::may_say());
 }
 
 const char* device_name() {
@@ -162,9 +164,9 @@ int refused(Act what) noexcept {
   if (likeness == nullptr) return 0;
   const int error = likeness->refusal(what);
   if (error != 0 && first_time(what)) {
-    os::say("weft: as %s, %.*s is refused: %s\n", device_name(),
-            static_cast<int>(like::name_of(what).size()), like::name_of(what).data(),
-            strerrorname_np(error));
+    os::tell_user("weft: as %s, %.*s is refused: %s\n", device_name(),
+                  static_cast<int>(like::name_of(what).size()), like::name_of(what).data(),
+                  strerrorname_np(error));
   }
   return error;
 }
@@ -176,11 +178,12 @@ int refused(Act beyond, Number limit, std::uint64_t asked) noexcept {
   const int said = likeness->refusal(beyond);
   const int error = said != 0 || likeness->lines().contains(like::name_of(beyond)) ? said : EINVAL;
   if (error != 0 && first_time(beyond)) {
-    os::say("weft: as %s, %.*s is refused: %s: %llu were asked for, and %.*s is %llu\n",
-            device_name(), static_cast<int>(like::name_of(beyond).size()),
-            like::name_of(beyond).data(), strerrorname_np(error),
-            static_cast<unsigned long long>(asked), static_cast<int>(like::name_of(limit).size()),
-            like::name_of(limit).data(), static_cast<unsigned long long>(*most));
+    os::tell_user("weft: as %s, %.*s is refused: %s: %llu were asked for, and %.*s is %llu\n",
+                  device_name(), static_cast<int>(like::name_of(beyond).size()),
+                  like::name_of(beyond).data(), strerrorname_np(error),
+                  static_cast<unsigned long long>(asked),
+                  static_cast<int>(like::name_of(limit).size()), like::name_of(limit).data(),
+                  static_cast<unsigned long long>(*most));
   }
   return error;
 }
@@ -191,9 +194,9 @@ int refused_one_more(Number limit, std::size_t count) noexcept {
   if (!most || count < *most) return 0;
   static std::array<std::atomic<bool>, static_cast<std::size_t>(Number::kCount)> said;
   if (!said[static_cast<std::size_t>(limit)].exchange(true, std::memory_order_relaxed)) {
-    os::say("weft: as %s, one more is refused: ENOMEM: %.*s is %llu\n", device_name(),
-            static_cast<int>(like::name_of(limit).size()), like::name_of(limit).data(),
-            static_cast<unsigned long long>(*most));
+    os::tell_user("weft: as %s, one more is refused: ENOMEM: %.*s is %llu\n", device_name(),
+                  static_cast<int>(like::name_of(limit).size()), like::name_of(limit).data(),
+                  static_cast<unsigned long long>(*most));
   }
   return ENOMEM;
 }

@@ -60,6 +60,12 @@ struct AsyncTarget {
   pthread_cond_t* cond = nullptr;
 };
 
+// A queue that may have been promised to one thread at a time.
+struct OneThread {
+  bool promised = false;
+  std::atomic<const void*> inside{nullptr};  // names it, for `weft run --check`
+};
+
 struct QueuedEvent {
   ibv_async_event event{};
   std::shared_ptr<AsyncTarget> target;  // null for events of the device
@@ -146,7 +152,8 @@ struct Channel {
   ibv_comp_channel pub{};
   std::atomic<std::uint32_t> pins{0};
   ContextPtr context;
-  Users users;  // CQs; pub.refcnt says the same to programs
+  Users users;                               // CQs; pub.refcnt says the same to programs
+  std::atomic<std::uint32_t> events_due{0};  // CQs with event_due
   std::shared_ptr<CompletionChannel> engine;
 };
 
@@ -166,14 +173,17 @@ struct Cq {
   // Guards against two threads in start_poll..end_poll of one CQ, unless the program promised that
   // there is only one. Not a lock_guard: it is held between calls.
   os::Mutex polling;
-  bool single_threaded = false;
+  OneThread one_thread;
   os::Mutex observing;     // completions are observed in the order in which they are polled
   WorkCompletion current;  // what the read_ functions of the extended CQ look at
-  // For `weft run --check`: the depth that the program asked for; and that there were completions
-  // when it was armed, and nobody has polled since.
+  // For `weft run --check`: the depth that the program asked for; that there were completions when
+  // it was armed, and nobody has polled since; that it was armed, and nobody has taken an event
+  // since; that it was armed again when there was one, so another may come; who polled last.
   std::atomic<std::uint32_t> asked_depth{0};
   std::atomic<bool> armed_late{false};
-  std::atomic<const void*> inside{nullptr};  // names the thread that polls, if it is to be the only
+  std::atomic<bool> event_due{false};
+  std::atomic<bool> armed_again{false};
+  std::atomic<const void*> poller{nullptr};
 };
 
 // One request of the ibv_wr_ builder. Its memory lists are places in the builder's arenas, since
@@ -208,6 +218,7 @@ struct Srq {
   std::shared_ptr<SharedReceiveQueue> engine;
   std::shared_ptr<SharedReceiveQueue> takes_from;  // engine, or what is behind a shaken one
   Users users;                                     // QPs
+  OneThread one_thread;
   AsyncTarget async;
   std::shared_ptr<check::Follower> follower;  // an observer's; null: none
 };
@@ -250,6 +261,7 @@ struct Qp {
   std::uint32_t asked_send_depth = 0;
   ibv_qp_cap granted{};  // what the program was told
   bool signal_all = false;
+  OneThread one_sends, one_receives;
   std::atomic<unsigned> remote_access{0};  // IBV_ACCESS_REMOTE_*
   AsyncTarget async;
   // rdma_disconnect was called: the connection is draining and must not be cut short when this QP

@@ -1,19 +1,13 @@
 #include "ibverbs/observed.h"
 
-#include <weft/limits.h>
+#include <poll.h>
 
-#include <algorithm>
 #include <array>
-#include <cstring>
-#include <span>
-#include <string>
-#include <vector>
 
 #include "ibverbs/completion.h"
-#include "ibverbs/devices.h"
 #include "ibverbs/local_keys.h"
-#include "ibverbs/post.h"
-#include "os/say.h"
+#include "os/cancel.h"
+#include "os/host_text.h"
 
 namespace weft::ibverbs {
 
@@ -39,119 +33,11 @@ check::Made basic(T& object, std::array<const void*, 4> parents = {}) {
 }
 static_assert(static_cast<int>(check::Kind::kAh) == static_cast<int>(Kind::kAh));
 
-const char* name_of(ibv_wr_opcode opcode) {
-  switch (opcode) {
-    case IBV_WR_SEND: return "a Send";
-    case IBV_WR_SEND_WITH_IMM: return "a Send with immediate data";
-    case IBV_WR_SEND_WITH_INV: return "a Send with invalidate";
-    case IBV_WR_RDMA_WRITE: return "an RDMA Write";
-    case IBV_WR_RDMA_WRITE_WITH_IMM: return "an RDMA Write with immediate data";
-    case IBV_WR_RDMA_READ: return "an RDMA Read";
-    case IBV_WR_ATOMIC_CMP_AND_SWP: return "an atomic compare and swap";
-    case IBV_WR_ATOMIC_FETCH_AND_ADD: return "an atomic fetch and add";
-    case IBV_WR_LOCAL_INV: return "a local invalidation";
-    case IBV_WR_BIND_MW: return "a bind";
-    default: return "a request";
-  }
-}
-
-const char* name_of(SendOp op) {
-  switch (op) {
-    case SendOp::kWrite: return "an RDMA Write";
-    case SendOp::kWriteImm: return "an RDMA Write with immediate data";
-    case SendOp::kRead: return "an RDMA Read";
-    case SendOp::kCmpSwap: return "an atomic compare and swap";
-    case SendOp::kFetchAdd: return "an atomic fetch and add";
-    case SendOp::kSend: return "a Send";
-    default: return "a request";
-  }
-}
-
-bool is_sink(ibv_wr_opcode opcode) {
-  return opcode == IBV_WR_RDMA_READ || opcode == IBV_WR_ATOMIC_CMP_AND_SWP ||
-         opcode == IBV_WR_ATOMIC_FETCH_AND_ADD;
-}
-
-// That of <weft/types.h>, which a request of the extended interface has.
-std::uint8_t op_of(ibv_wr_opcode opcode) {
-  const auto number = [](SendOp op) { return static_cast<std::uint8_t>(op); };
-  switch (opcode) {
-    case IBV_WR_SEND: return number(SendOp::kSend);
-    case IBV_WR_SEND_WITH_IMM: return number(SendOp::kImmediate);
-    case IBV_WR_SEND_WITH_INV: return number(SendOp::kSendInvalidate);
-    case IBV_WR_RDMA_WRITE: return number(SendOp::kWrite);
-    case IBV_WR_RDMA_WRITE_WITH_IMM: return number(SendOp::kWriteImm);
-    case IBV_WR_RDMA_READ: return number(SendOp::kRead);
-    case IBV_WR_ATOMIC_CMP_AND_SWP: return number(SendOp::kCmpSwap);
-    case IBV_WR_ATOMIC_FETCH_AND_ADD: return number(SendOp::kFetchAdd);
-    case IBV_WR_LOCAL_INV: return number(SendOp::kLocalInvalidate);
-    case IBV_WR_BIND_MW: return number(SendOp::kBindWindow);
-    default: return check::Posted::kNoOp;
-  }
-}
-
-// The octets behind SGEs. Only rules want them.
-template <class Sges>
-std::vector<check::Octets> octets_of(const Sges& sges) {
-  std::vector<check::Octets> out;
-  if (!checked) return out;
-  for (const auto& sge : sges) {
-    if (sge.length != 0)
-      out.push_back({sge.addr, sge.length, engine_key(sge.lkey), is_lkey(sge.lkey)});
-  }
-  return out;
-}
-
-check::Posted posted(ibv_qp* handle, const ibv_send_wr& wr) {
-  check::Posted out;
-  out.qp = handle;
-  out.follower = qp_of(handle)->follower.get();
-  out.wr_id = wr.wr_id;
-  out.opcode = name_of(wr.opcode);
-  out.op = op_of(wr.opcode);
-  out.signaled = (wr.send_flags & IBV_SEND_SIGNALED) != 0 || qp_of(handle)->signal_all;
-  // One with more of them is refused, and its list is perhaps none. That of these is not used.
-  const bool has_list = wr.opcode != IBV_WR_LOCAL_INV && wr.opcode != IBV_WR_BIND_MW &&
-                        wr.num_sge <= static_cast<int>(limits::kSgesPerRequest);
-  const int sges = has_list ? wr.num_sge : 0;
-  const std::span list(wr.sg_list, static_cast<std::size_t>(std::max(sges, 0)));
-  for (const ibv_sge& sge : list) out.bytes += sge.length;
-  out.sges = list.size();
-  out.is_inline = (wr.send_flags & IBV_SEND_INLINE) != 0;
-  if (is_sink(wr.opcode)) {
-    out.sinks = octets_of(list);
-  } else if ((wr.send_flags & IBV_SEND_INLINE) == 0) {
-    out.sources = octets_of(list);
-  }
-  out.sinks_need_remote = wr.opcode == IBV_WR_RDMA_READ && !is_roce();
-  switch (wr.opcode) {
-    case IBV_WR_RDMA_WRITE:
-    case IBV_WR_RDMA_WRITE_WITH_IMM:
-    case IBV_WR_RDMA_READ:
-      out.remote_addr = wr.wr.rdma.remote_addr;
-      out.rkey = wr.wr.rdma.rkey;
-      out.has_remote = true;
-      break;
-    case IBV_WR_ATOMIC_CMP_AND_SWP:
-    case IBV_WR_ATOMIC_FETCH_AND_ADD:
-      out.remote_addr = wr.wr.atomic.remote_addr;
-      out.rkey = wr.wr.atomic.rkey;
-      out.has_remote = true;
-      break;
-    default: break;
-  }
-  out.rkey_is_lkey = out.has_remote && is_lkey(out.rkey);
-  return out;
-}
-
-// A context that a child of fork() has from its parent has these functions, too: there nobody
-// observes.
-
 // `weft run --faults` lets a completion fail: the queue pair is in the error state then, as with an
 // adapter.
-void inject(std::uint32_t qp, std::uint64_t wr_id, bool receive, ibv_wc_status& status) {
+void inject(const check::Polled& completion, ibv_wc_status& status) {
   if (observer == nullptr) return;
-  if (const int other = observer->inject(qp, wr_id, receive, status); other != 0)
+  if (const int other = observer->inject(completion); other != 0)
     status = static_cast<ibv_wc_status>(other);
 }
 
@@ -166,149 +52,32 @@ void tell_invalidated(std::uint32_t key) {
 }
 
 int observed_poll_cq(ibv_cq* handle, int count, ibv_wc* out) {
+  observe_heir(handle, "ibv_poll_cq");
   const InCall in("ibv_poll_cq");
+  const Alone promised(cq_of(handle)->one_thread, handle, "ibv_poll_cq");
   const ObservedPoll alone(*cq_of(handle));
   if (observer != nullptr) observe_depth(*cq_of(handle));
   const int got = poll_cq(handle, count, out);
   for (int i = 0; i < got; ++i) {
-    inject(out[i].qp_num, out[i].wr_id, (out[i].opcode & IBV_WC_RECV) != 0, out[i].status);
-    tell(out[i].qp_num, out[i].wr_id, out[i].status, (out[i].opcode & IBV_WC_RECV) != 0);
-    if (out[i].status == IBV_WC_SUCCESS && (out[i].wc_flags & IBV_WC_WITH_INV) != 0)
-      tell_invalidated(out[i].invalidated_rkey);
+    ibv_wc& one = out[i];
+    const bool receive = (one.opcode & IBV_WC_RECV) != 0;
+    inject({one.qp_num, one.wr_id, receive, one.status, one.byte_len}, one.status);
+    tell(one.qp_num, one.wr_id, one.status, receive);
+    if (one.status == IBV_WC_SUCCESS && (one.wc_flags & IBV_WC_WITH_INV) != 0)
+      tell_invalidated(one.invalidated_rkey);
   }
   return got;
 }
 
-// With the engine's lkeys.
-void translate(ibv_send_wr& wr, ibv_sge* sges) {
-  const bool has_list = wr.opcode != IBV_WR_LOCAL_INV && wr.opcode != IBV_WR_BIND_MW &&
-                        wr.num_sge > 0 && wr.num_sge <= static_cast<int>(limits::kSgesPerRequest);
-  if (!has_list) return;
-  std::copy_n(wr.sg_list, wr.num_sge, sges);
-  for (int i = 0; i < wr.num_sge; ++i) sges[i].lkey = engine_key(sges[i].lkey);
-  wr.sg_list = sges;
-}
-
-// True: it is to be lost.
-bool tell_posting(ibv_qp* handle, const ibv_send_wr& wr) {
-  if (observer == nullptr) return false;
-  observer->posting(posted(handle, wr));
-  if (wr.opcode == IBV_WR_LOCAL_INV) observer->invalidated(wr.invalidate_rkey, false);
-  if (wr.opcode == IBV_WR_BIND_MW)
-    observe_key(wr.bind_mw.mw, wr.bind_mw.rkey, wr.bind_mw.bind_info);
-  return observer->loses(handle, wr.wr_id);
-}
-
-void tell_refused(ibv_qp* handle) {
-  if (observer != nullptr) observer->not_posted(handle);
-}
-
-// Refuses the whole list, or all but its first request.
-template <class Queue, class Request>
-int refuse(const MayFail& failing, Queue* queue, Request* wr, Request** bad,
-           int (*post)(Queue*, Request*, Request**)) {
-  Request* refused = wr;
-  if (failing.second()) {
-    Request first = *wr;
-    first.next = nullptr;
-    Request* unused = nullptr;
-    if (const int error = post(queue, &first, &unused); error != 0) {
-      if (bad != nullptr) *bad = wr;
-      return error;
-    }
-    refused = wr->next;
-  }
-  if (bad != nullptr) *bad = refused;
-  return fail_number(failing.error());
-}
-
-int tell_and_post(ibv_qp* handle, ibv_send_wr* wr, ibv_send_wr** bad) {
-  return post_send_told(handle, wr, bad,
-                        {tell_posting, tell_refused, checked ? translate : nullptr});
-}
-
-int observed_post_send(ibv_qp* handle, ibv_send_wr* wr, ibv_send_wr** bad) {
-  const InCall in("ibv_post_send");
-  const MayFail may_fail("ibv_post_send", handle, wr != nullptr && wr->next != nullptr);
-  if (may_fail.error() != 0) return refuse(may_fail, handle, wr, bad, tell_and_post);
-  return tell_and_post(handle, wr, bad);
-}
-
-check::Follower* follower_of(ibv_qp* handle) { return qp_of(handle)->follower.get(); }
-check::Follower* follower_of(ibv_srq* handle) { return srq_of(handle)->follower.get(); }
-
-template <class Queue>
-void tell_receives(Queue* queue, const ibv_recv_wr* wr,
-                   void (check::Observer::*what)(const check::PostedReceive&)) {
-  for (; observer != nullptr && wr != nullptr; wr = wr->next) {
-    const bool fits = wr->num_sge >= 0 && wr->num_sge <= static_cast<int>(limits::kSgesPerRequest);
-    const std::size_t count = fits ? static_cast<std::size_t>(wr->num_sge) : 0;
-    (observer->*what)({queue, wr->wr_id, octets_of(std::span(wr->sg_list, count)),
-                       static_cast<std::size_t>(std::max(wr->num_sge, 0)), follower_of(queue)});
-  }
-}
-
-// One by one, with the engine's keys.
-template <class Queue>
-int post_translated(Queue* queue, ibv_recv_wr* wr, ibv_recv_wr** bad,
-                    int (*post)(Queue*, ibv_recv_wr*, ibv_recv_wr**)) {
-  if (!checked) return post(queue, wr, bad);
-  std::array<ibv_sge, limits::kSgesPerRequest> sges;
-  for (; wr != nullptr; wr = wr->next) {
-    ibv_recv_wr one = *wr;
-    one.next = nullptr;
-    if (one.num_sge > 0 && one.num_sge <= static_cast<int>(sges.size())) {
-      std::copy_n(one.sg_list, one.num_sge, sges.data());
-      for (ibv_sge& sge : std::span(sges).first(static_cast<std::size_t>(one.num_sge)))
-        sge.lkey = engine_key(sge.lkey);
-      one.sg_list = sges.data();
-    }
-    ibv_recv_wr* unused = nullptr;
-    const int error = post(queue, &one, &unused);
-    if (error == 0) continue;
-    if (bad != nullptr) *bad = wr;
-    return error;
-  }
-  return 0;
-}
-
-// They are told of before, for a receive may be polled before the call is back; and those that were
-// refused are taken back.
-template <class Queue>
-int post_receives_told(Queue* queue, ibv_recv_wr* wr, ibv_recv_wr** bad,
-                       int (*post)(Queue*, ibv_recv_wr*, ibv_recv_wr**)) {
-  tell_receives(queue, wr, &check::Observer::posting_receive);
-  ibv_recv_wr* refused = nullptr;
-  const int error = post_translated(queue, wr, &refused, post);
-  if (error == 0) return 0;
-  tell_receives(queue, refused, &check::Observer::not_posted_receive);
-  if (bad != nullptr && refused != nullptr) *bad = refused;
-  return error;
-}
-
-int tell_and_post_recv(ibv_qp* handle, ibv_recv_wr* wr, ibv_recv_wr** bad) {
-  return post_receives_told(handle, wr, bad, post_recv);
-}
-
-int tell_and_post_srq_recv(ibv_srq* handle, ibv_recv_wr* wr, ibv_recv_wr** bad) {
-  return post_receives_told(handle, wr, bad, post_srq_recv);
-}
-
-int observed_post_recv(ibv_qp* handle, ibv_recv_wr* wr, ibv_recv_wr** bad) {
-  const InCall in("ibv_post_recv");
-  const MayFail may_fail("ibv_post_recv", handle, wr != nullptr && wr->next != nullptr);
-  if (may_fail.error() != 0) return refuse(may_fail, handle, wr, bad, tell_and_post_recv);
-  return tell_and_post_recv(handle, wr, bad);
-}
-
-int observed_post_srq_recv(ibv_srq* handle, ibv_recv_wr* wr, ibv_recv_wr** bad) {
-  const InCall in("ibv_post_srq_recv");
-  const MayFail may_fail("ibv_post_srq_recv", nullptr, wr != nullptr && wr->next != nullptr);
-  if (may_fail.error() != 0) return refuse(may_fail, handle, wr, bad, tell_and_post_srq_recv);
-  return tell_and_post_srq_recv(handle, wr, bad);
+// One of its queues has made it.
+bool has_event(const Channel& channel) {
+  const os::NoCancel guard;
+  pollfd one{channel.pub.fd, POLLIN, 0};
+  return ::poll(&one, 1, 0) == 1 && (one.revents & POLLIN) != 0;
 }
 
 int observed_req_notify_cq(ibv_cq* handle, int solicited_only) {
+  observe_heir(handle, "ibv_req_notify_cq");
   const InCall in("ibv_req_notify_cq");
   WEFT_MAY_FAIL(ibv_req_notify_cq, fail_number);
   if (!checked) return req_notify_cq(handle, solicited_only);
@@ -317,7 +86,14 @@ int observed_req_notify_cq(ibv_cq* handle, int solicited_only) {
   const ObservedPoll alone(cq);
   const std::size_t before = cq.engine->queued();
   const int error = req_notify_cq(handle, solicited_only);
-  if (observer == nullptr || error != 0 || before == 0) return error;
+  if (observer == nullptr || error != 0) return error;
+  // Where it was armed before, what is there has made an event, perhaps.
+  if (cq.event_due.exchange(true)) {
+    if (cq.channel && has_event(*cq.channel)) cq.armed_again.store(true);
+    return 0;
+  }
+  if (cq.channel) cq.channel->events_due.fetch_add(1);
+  if (before == 0) return 0;
   observer->armed(handle, before);
   cq.armed_late.store(true);
   return 0;
@@ -393,7 +169,9 @@ void observe_engine(QpOptions& options, Qp& qp) {
     to->late_receive(handle, static_cast<check::Late>(what),
                      static_cast<std::uint64_t>(waited.count()));
   };
-  options.link = [to = observer, handle] { return to->link(handle); };
+  options.link = [to = observer, handle](const SocketAddress& peer) {
+    return to->link(handle, os::host_text(peer.get(), peer.size()));
+  };
   if (observer->delays_receives())
     options.receive_late = [to = observer, handle] { return to->receive_late(handle); };
   options.on_refused_memory = [to = observer, handle](const RefusedMemory& what) {
@@ -416,58 +194,32 @@ void observe_engine(QpOptions& options, Qp& qp) {
     options.on_step = [to = qp.follower](const Step& what) { to->step(what); };
 }
 
-void observe_request(Qp& qp, BuiltRequest& request) {
-  check::Posted out;
-  out.qp = handle_of(qp);
-  out.follower = qp.follower.get();
-  out.wr_id = request.wr.wr_id;
-  out.opcode = name_of(request.wr.op);
-  out.op = static_cast<std::uint8_t>(request.wr.op);
-  out.signaled = qp.signal_all || has(request.wr.flags, SendFlags::kSignaled);
-  out.remote_addr = request.wr.remote_addr;
-  out.rkey = request.wr.rkey;
-  out.has_remote = out.rkey != 0;
-  for (const Sge& sge : request.wr.sges) out.bytes += sge.length;
-  out.sges = request.wr.sges.size();
-  out.is_inline = request.is_inline;
-  if (const SendOp op = request.wr.op;
-      op == SendOp::kRead || op == SendOp::kCmpSwap || op == SendOp::kFetchAdd) {
-    out.sinks = octets_of(request.wr.sges);
-  } else if (!request.is_inline) {
-    out.sources = octets_of(request.wr.sges);
-  }
-  out.sinks_need_remote = request.wr.op == SendOp::kRead && !is_roce();
-  out.rkey_is_lkey = out.has_remote && is_lkey(out.rkey);
-  observer->posting(out);
-  if (request.wr.op == SendOp::kLocalInvalidate)
-    observer->invalidated(request.wr.invalidate_rkey, false);
-  if (request.wr.op == SendOp::kBindWindow) {
-    observe_key(request.bind.handle, request.wr.rkey,
-                {nullptr, request.wr.remote_addr, request.wr.window_length,
-                 static_cast<unsigned>(request.wr.window_access)});
-  }
-  if (!observer->loses(out.qp, out.wr_id)) return;
-  static const Sge nowhere{0, 1, kNoKey};
-  request.wr.op = SendOp::kSend;
-  request.wr.sges = std::span(&nowhere, 1);
-  request.wr.flags = out.signaled ? SendFlags::kSignaled : SendFlags::kNone;
+namespace {
+
+// Names this thread.
+const void* me() {
+  static thread_local const char name = 0;
+  return &name;
 }
 
-void observe_bind(Qp& qp, const ibv_mw_bind& bind) {
-  check::Posted out;
-  out.qp = handle_of(qp);
-  out.follower = qp.follower.get();
-  out.wr_id = bind.wr_id;
-  out.opcode = name_of(IBV_WR_BIND_MW);
-  out.op = op_of(IBV_WR_BIND_MW);
-  out.signaled = (bind.send_flags & IBV_SEND_SIGNALED) != 0 || qp.signal_all;
-  observer->posting(out);
+}  // namespace
+
+void enter(OneThread& what, const void* handle, const char* call) {
+  if (!what.promised || !checked || observer == nullptr) return;
+  const void* const other = what.inside.exchange(me());
+  if (other != nullptr && other != me()) observer->entered_twice(handle, call);
+}
+
+void leave(OneThread& what) {
+  if (what.promised && checked) what.inside.store(nullptr);
 }
 
 void observe_depth(Cq& cq) {
   if (!checked) return;
-  if (cq.armed_late.load(std::memory_order_relaxed)) {
+  if (cq.armed_late.load(std::memory_order_relaxed) ||
+      cq.poller.load(std::memory_order_relaxed) != me()) {
     cq.armed_late.store(false);
+    cq.poller.store(me());
     observer->polls(handle_of(cq));
   }
   const std::uint32_t asked = cq.asked_depth.load(std::memory_order_relaxed);
@@ -476,14 +228,25 @@ void observe_depth(Cq& cq) {
 }
 
 // It may block for good: what the queues had when they were armed makes no event.
-void observe_wait(ibv_comp_channel& channel) {
-  if (observer != nullptr) observer->waits(&channel);
+void observe_wait(Channel& channel) {
+  if (observer != nullptr) observer->waits(handle_of(channel), channel.events_due.load());
+}
+
+void event_is_not_due(Cq& cq) {
+  if (cq.event_due.exchange(false) && cq.channel) cq.channel->events_due.fetch_sub(1);
+}
+
+void observe_event(Cq& cq) {
+  // Another thread may arm it just now.
+  const ObservedPoll alone(cq);
+  if (!cq.armed_again.exchange(false)) event_is_not_due(cq);
+  if (observer != nullptr && cq.armed_late.load()) observer->took_event(handle_of(cq));
 }
 
 void observe_completion(const WorkCompletion& completion, ibv_wc_status& status) {
   const InCall in("ibv_start_poll or ibv_next_poll");
   const bool receive = (wc_opcode(completion.op) & IBV_WC_RECV) != 0;
-  inject(completion.qp_num, completion.wr_id, receive, status);
+  inject({completion.qp_num, completion.wr_id, receive, status, completion.byte_len}, status);
   tell(completion.qp_num, completion.wr_id, status, receive);
   if (completion.status == WcStatus::kSuccess && has(completion.flags, WcFlags::kWithInvalidate))
     tell_invalidated(completion.invalidated_rkey);
@@ -492,9 +255,7 @@ void observe_completion(const WorkCompletion& completion, ibv_wc_status& status)
 void observe_operations(ibv_context_ops& ops) {
   ops.poll_cq = observed_poll_cq;
   ops.req_notify_cq = observed_req_notify_cq;
-  ops.post_srq_recv = observed_post_srq_recv;
-  ops.post_send = observed_post_send;
-  ops.post_recv = observed_post_recv;
+  observe_posts(ops);
 }
 
 }  // namespace weft::ibverbs

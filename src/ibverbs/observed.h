@@ -34,6 +34,11 @@ class InCall {
   check::Observer* const to_;
 };
 
+// A function of a table: a child of fork() has those of its parent's contexts, too.
+inline void observe_heir(const void* handle, const char* call) {
+  if (parents_observer != nullptr) parents_observer->inherited(handle, call);
+}
+
 [[nodiscard]] check::Made made_of(Context& context);
 [[nodiscard]] check::Made made_of(Pd& pd);
 [[nodiscard]] check::Made made_of(ThreadDomain& domain);
@@ -111,16 +116,37 @@ class ObservedPoll {
   Cq* const of_;
 };
 
+// This thread is in what may have been promised to one, of this object; and not any more.
+void enter(OneThread& what, const void* handle, const char* call);
+void leave(OneThread& what);
+class Alone {
+ public:
+  Alone(OneThread& what, const void* handle, const char* call) : what_(what) {
+    enter(what, handle, call);
+  }
+  ~Alone() { leave(what_); }
+  Alone(const Alone&) = delete;
+  Alone& operator=(const Alone&) = delete;
+
+ private:
+  OneThread& what_;
+};
+
 // Whether more completions were queued than the program asked for, and that some are polled now.
 void observe_depth(Cq& cq);
 // The program waits for an event of the channel, and there is none.
-void observe_wait(ibv_comp_channel& channel);
+void observe_wait(Channel& channel);
+// The completion queue makes none, until it is armed.
+void event_is_not_due(Cq& cq);
+// It takes one of this completion queue.
+void observe_event(Cq& cq);
 
 // `status`: what the program is told, which may become another one.
 void observe_completion(const WorkCompletion& completion, ibv_wc_status& status);
 
-// Puts functions that observe into the table of a context.
+// Puts functions that observe into the table of a context; and those of them that post.
 void observe_operations(ibv_context_ops& ops);
+void observe_posts(ibv_context_ops& ops);
 
 // librdmacm's, once it is loaded: Hands::raise_cm.
 extern constinit std::atomic<void (*)(int event)> raise_in_rdma_cm;

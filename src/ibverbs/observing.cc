@@ -48,14 +48,25 @@ std::string look_at(const void* handle, check::Kind kind) {
   return out;
 }
 
-constexpr check::Hands kHands{break_qp, disconnect_qp, raise_async, raise_cm, look_at};
+check::Unread unread_of(const void* handle, check::Kind kind) {
+  check::Unread out;
+  if (kind == check::Kind::kCq) {
+    if (const auto cq = registry::find<Cq>(handle)) out.completions = cq->engine->queued();
+  } else if (kind == check::Kind::kQp) {
+    const auto qp = registry::find<Qp>(handle);
+    out.broken = qp && qp->engine->state() == QpState::kError;
+  } else if (const auto context = registry::find<Context>(handle)) {
+    out.events = unread_async(*context);
+  }
+  return out;
+}
 
-void stop_observing() { observer = nullptr; }
+constexpr check::Hands kHands{break_qp, disconnect_qp, raise_async, raise_cm, look_at, unread_of};
 
 // libweft-check.so is in the folder of this library.
 void* load_module() {
   Dl_info self{};
-  if (dladdr(reinterpret_cast<void*>(stop_observing), &self) == 0) return nullptr;
+  if (dladdr(reinterpret_cast<void*>(inherit_observer), &self) == 0) return nullptr;
   std::string path = self.dli_fname;
   path = path.substr(0, path.rfind('/') + 1) + "libweft-check.so";
   return dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);
@@ -72,7 +83,7 @@ __attribute__((constructor)) void start_observing() {
                                dlsym(module, "weft_check_open"))
                          : nullptr;
   if (open == nullptr) return os::say("weft: libweft-check.so: %s\n", dlerror());
-  on_fork_child(stop_observing);
+  on_fork_child(inherit_observer);
   checked = with_rules;
   keeps_destroyed = with_rules || with_faults;
   observer = open(&kHands);

@@ -24,7 +24,7 @@ Function* real_function(const char* name) {
 // `real`, or null when `handle` was ours and is destroyed: the real library would look behind it.
 template <class Function>
 Function* unless_quarantined(const void* handle, Function* real) {
-  if (observer != nullptr) observer->not_live(handle);
+  observe_not_live(handle);
   return real != nullptr && !registry::is_quarantined(handle) ? real : nullptr;
 }
 

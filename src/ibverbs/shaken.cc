@@ -9,6 +9,7 @@
 
 #include "ibverbs/errors.h"
 #include "ibverbs/fork_child.h"
+#include "ibverbs/shake_log.h"
 #include "ibverbs/shaken_state.h"
 #include "os/clock.h"
 #include "os/say.h"
@@ -39,6 +40,7 @@ __attribute__((constructor)) void start_shaking() {
   the_shaker = new Shaker(*plan);
   shaking = &the_shaker->plan();
   scrambles_errno = shakes(shake::Effect::kErrno);
+  start_shake_log();
 }
 
 template <class T>
@@ -132,7 +134,7 @@ std::vector<std::uint32_t> Shaker::qp_numbers() {
   return out;
 }
 
-void Shaker::fill_tail(const Sge& tail) {
+bool Shaker::fill_tail(const Sge& tail) {
   std::vector<std::shared_ptr<PostedReceives>> receives;
   std::vector<std::shared_ptr<CountsCompletions>> qps;
   {
@@ -143,20 +145,21 @@ void Shaker::fill_tail(const Sge& tail) {
     }
   }
   const auto uses = [&tail](const auto& one) { return one->may_use(tail); };
-  if (std::ranges::any_of(receives, uses) || std::ranges::any_of(qps, uses)) return;
+  if (std::ranges::any_of(receives, uses) || std::ranges::any_of(qps, uses)) return false;
   const int octet = static_cast<int>(value() & 0xff);
   const os::MutexLock lock(keys_mutex_);  // so long the region is there
   const auto key = keys_.find(tail.lkey);
-  if (key == keys_.end() || tail.addr < key->second.addr) return;
-  if (tail.length > key->second.addr + key->second.length - tail.addr) return;
+  if (key == keys_.end() || tail.addr < key->second.addr) return false;
+  if (tail.length > key->second.addr + key->second.length - tail.addr) return false;
   // A peer that may write there has done so since, perhaps.
   const auto lets_it = [&tail](const auto& one) {
     const Region& region = one.second;
     return region.peer_writes && region.addr < tail.addr + tail.length &&
            tail.addr < region.addr + region.length;
   };
-  if (std::ranges::any_of(keys_, lets_it)) return;
+  if (std::ranges::any_of(keys_, lets_it)) return false;
   std::memset(reinterpret_cast<void*>(tail.addr), octet, tail.length);
+  return true;
 }
 
 void Shaker::key(std::uint32_t lkey, const Region& region) {
@@ -169,12 +172,17 @@ void Shaker::dead_key(std::uint32_t lkey) {
   keys_.erase(lkey);
 }
 
-void Shaker::ring_later(std::weak_ptr<CountsCompletions> qp, std::chrono::nanoseconds wait) {
-  const os::MutexLock lock(rings_mutex_);
-  rings_.push({os::monotonic_ns() + wait.count(), std::move(qp)});
-  if (!running_) os::start_thread([this] { run(); }).detach();
-  running_ = true;
-  rings_changed_.notify_one();
+void Shaker::ring_later(const std::weak_ptr<CountsCompletions>& qp, std::chrono::nanoseconds wait) {
+  try {
+    const os::MutexLock lock(rings_mutex_);
+    if (!running_) os::start_thread([this] { run(); }).detach();
+    running_ = true;
+    rings_.push({os::monotonic_ns() + wait.count(), qp});
+    rings_changed_.notify_one();
+  } catch (const std::exception&) {
+    // No thread, or no memory: it is not late.
+    if (const auto now = qp.lock()) now->ring_now();
+  }
 }
 
 void Shaker::run() {
@@ -207,11 +215,20 @@ void shake(QpOptions& options) {
   struct Chance {
     os::Mutex mutex;
     shake::Dice dice WEFT_GUARDED_BY(mutex){shaker().plan().seed, shaker().next_stream()};
+    const std::uint64_t qp = shaker().qps_made();  // the one that is being made
+    std::uint64_t pieces WEFT_GUARDED_BY(mutex) = 0;
   };
   options.last_octets_first = [chance = std::make_shared<Chance>()] {
     const os::MutexLock lock(chance->mutex);
     const bool late = shaking != nullptr && chance->dice.percent(50);
-    return std::chrono::microseconds(late ? 1 + chance->dice.below(2000) : 0);
+    const std::chrono::microseconds wait(late ? 1 + chance->dice.below(2000) : 0);
+    ++chance->pieces;
+    if (late && logs_shaking)
+      shake_log("qp %llu: piece %llu of the Writes that come has its end %lld us early\n",
+                static_cast<unsigned long long>(chance->qp),
+                static_cast<unsigned long long>(chance->pieces),
+                static_cast<long long>(wait.count()));
+    return wait;
   };
 }
 

@@ -6,6 +6,7 @@
 #include <chrono>
 
 #include "ibverbs/errors.h"
+#include "ibverbs/shake_log.h"
 #include "ibverbs/shaken.h"
 #include "ibverbs/shaken_overflow.h"
 #include "ibverbs/shaken_state.h"
@@ -19,6 +20,8 @@ namespace weft::ibverbs {
 namespace {
 
 using shake::Effect;
+
+unsigned long long wide(std::uint64_t number) { return number; }
 
 std::uint64_t now_ns() { return static_cast<std::uint64_t>(os::monotonic_ns()); }
 
@@ -47,11 +50,14 @@ class ShakenCq final : public CompletionQueue, public HoldsCompletions {
       const std::size_t all = held_.size() + inner_->queued();
       overflows = shakes(Effect::kSizes) && all > asked_ && !overflowed_.exchange(true);
       taken = held_.take(out, now_ns());
+      // So long forget() waits, and the number is that of no other queue pair.
+      for (WorkCompletion& one : out.first(taken)) {
+        if (const auto qp = shaker().find(one.qp_num)) qp->polled(one);
+      }
     }
+    if (overflows && logs_shaking)
+      shake_log("cq %llu: it has overflowed: more than was asked for\n", wide(place_));
     if (overflows) shake_overflow(*static_cast<Cq*>(inner_->context()));
-    for (WorkCompletion& one : out.first(taken)) {
-      if (const auto qp = shaker().find(one.qp_num)) qp->polled(one);
-    }
     return taken;
   }
 
@@ -60,8 +66,13 @@ class ShakenCq final : public CompletionQueue, public HoldsCompletions {
     if (shaking == nullptr || inner_->channel() == nullptr) return inner_->arm(what);
     const os::MutexLock lock(mutex_);
     drain(false);
+    ++arms_;
     if (shakes(Effect::kArm) && dice_.percent(50)) {
-      const std::uint64_t end = now_ns() + dice_.below(3'000'000);
+      const std::uint64_t wait = dice_.below(3'000'000);
+      if (logs_shaking)
+        shake_log("cq %llu: the call %llu that arms it waits up to %llu us for a completion\n",
+                  wide(place_), wide(arms_), wide(wait / 1000));
+      const std::uint64_t end = now_ns() + wait;
       while (held_.size() == 0 && now_ns() < end) drain(false);
     }
     held_.show_all();
@@ -118,7 +129,14 @@ class ShakenCq final : public CompletionQueue, public HoldsCompletions {
           std::span(batch).first(std::min<std::size_t>(batch.size(), asked_ - held_.size())));
       for (const WorkCompletion& one : std::span(batch).first(got)) {
         // Not those of a queue pair that is being destroyed.
-        if (shaker().find(one.qp_num)) held_.add(one, now_ns(), may_wait);
+        const auto qp = shaker().find(one.qp_num);
+        if (qp == nullptr) continue;
+        ++came_;
+        const std::uint64_t wait = held_.add(one, now_ns(), may_wait);
+        if (wait != 0 && logs_shaking)
+          shake_log("cq %llu: completion %llu, a %s of qp %llu, is shown %llu us late\n",
+                    wide(place_), wide(came_), shake::is_receive(one) ? "receive" : "request",
+                    wide(qp->place()), wide(wait / 1000));
       }
     }
   }
@@ -127,7 +145,9 @@ class ShakenCq final : public CompletionQueue, public HoldsCompletions {
   std::atomic<bool> overflowed_{false};
   std::atomic<std::uint32_t> asked_;
   const std::uint64_t stream_;
+  const std::uint64_t place_ = shaker().next_cq();
   mutable os::Mutex mutex_;
+  std::uint64_t arms_ WEFT_GUARDED_BY(mutex_) = 0, came_ WEFT_GUARDED_BY(mutex_) = 0;
   shake::Dice dice_ WEFT_GUARDED_BY(mutex_);
   shake::Held held_ WEFT_GUARDED_BY(mutex_);
   bool may_hold_ WEFT_GUARDED_BY(mutex_) = true;
@@ -205,13 +225,14 @@ class ShakenQp final : public QueuePair,
     // The SGEs of these are not looked at: the list is perhaps gone.
     const bool of_keys = wr.op == SendOp::kBindWindow || wr.op == SendOp::kLocalInvalidate;
     const std::vector<Sge> sges = of_keys ? std::vector<Sge>() : memory_of(wr.sges);
+    ++requests_;
     if (shakes(Effect::kSizes)) {
-      if (sends_.size() >= asked_.max_send_wr) return tl::unexpected(Error::kNoSpace);
+      if (sends_.size() >= asked_.max_send_wr) return refuse(Error::kNoSpace);
       std::uint64_t bytes = 0;
       for (const Sge& sge : sges) bytes += sge.length;
       const bool fits =
           is_inline ? bytes <= asked_.max_inline_data : wr.sges.size() <= asked_.max_send_sge;
-      if (!fits && !of_keys) return tl::unexpected(Error::kInvalidArgument);
+      if (!fits && !of_keys) return refuse(Error::kInvalidArgument);
     }
     shake::Ledger::Entry entry{wr.wr_id, signals_all || has(wr.flags, SendFlags::kSignaled), {}};
     if (!is_inline) entry.sges = sges;
@@ -235,6 +256,9 @@ class ShakenQp final : public QueuePair,
       }
       urgent_ = false;
       rings_later_ = wait.count() != 0;
+      if (rings_later_ && logs_shaking)
+        shake_log("qp %llu: request %llu is taken %lld us late\n", wide(place_), wide(requests_),
+                  static_cast<long long>(wait.count()));
     }
     if (scrambles_errno) scramble_errno();
     if (wait.count() != 0) return shaker().ring_later(weak_from_this(), wait);
@@ -273,6 +297,7 @@ class ShakenQp final : public QueuePair,
     const os::MutexLock lock(mutex_);
     return sends_.uses(octets);
   }
+  [[nodiscard]] std::uint64_t place() const override { return place_; }
   void emptied() {
     receives_->emptied();
     const os::MutexLock lock(mutex_);
@@ -310,16 +335,28 @@ class ShakenQp final : public QueuePair,
   }
 
  private:
+  // An adapter has no more room than was asked for.
+  Status refuse(Error why) WEFT_REQUIRES(mutex_) {
+    if (logs_shaking)
+      shake_log("qp %llu: request %llu is refused: more than was asked for\n", wide(place_),
+                wide(requests_));
+    return tl::unexpected(why);
+  }
   // The cache line in which the message ends: an adapter may write it whole.
   void received(const WorkCompletion& one) {
     const auto entry = receives_->received(one.wr_id);
     const bool placed = one.status == WcStatus::kSuccess && one.op == WcOp::kRecv;
     if (!entry || !placed || !shakes(Effect::kUndefined)) return;
+    std::uint64_t number = 0;
     {
       const os::MutexLock lock(mutex_);
+      number = ++received_;
       if (!dice_.percent(50)) return;
     }
-    if (const auto tail = shake::tail(entry->sges, one.byte_len)) shaker().fill_tail(*tail);
+    const auto tail = shake::tail(entry->sges, one.byte_len);
+    if (tail && shaker().fill_tail(*tail) && logs_shaking)
+      shake_log("qp %llu: receive %llu has other octets behind its message\n", wide(place_),
+                wide(number));
   }
 
   // Both null after close(). The program calls nothing then, and others use `rung_`.
@@ -327,11 +364,13 @@ class ShakenQp final : public QueuePair,
   os::Mutex ringing_;
   std::shared_ptr<QueuePair> rung_ WEFT_GUARDED_BY(ringing_);
   const QpType type_;
+  const std::uint64_t place_ = shaker().next_qp();
   const ibv_qp_cap asked_;
   const std::shared_ptr<PostedReceives> receives_;
   mutable os::Mutex mutex_;
   shake::Dice dice_ WEFT_GUARDED_BY(mutex_);
   shake::Ledger sends_ WEFT_GUARDED_BY(mutex_);
+  std::uint64_t requests_ WEFT_GUARDED_BY(mutex_) = 0, received_ WEFT_GUARDED_BY(mutex_) = 0;
   bool urgent_ WEFT_GUARDED_BY(mutex_) = false;
   bool rings_later_ WEFT_GUARDED_BY(mutex_) = false;
 };

@@ -39,6 +39,8 @@ class CountsCompletions {
   // Rings the doorbell that was left for later.
   virtual void ring_now() = 0;
   [[nodiscard]] virtual bool may_use(const Sge& octets) = 0;
+  // Which one it is, by creation from 0.
+  [[nodiscard]] virtual std::uint64_t place() const = 0;
 };
 // A completion queue that holds some of what it has.
 class HoldsCompletions {
@@ -85,6 +87,10 @@ class Shaker {
   // Numbers of the queues, in the order of their creation.
   [[nodiscard]] std::uint64_t next_stream() { return streams_.fetch_add(1); }
   [[nodiscard]] std::uint64_t value();
+  // For the log: how many were made, and the place of a new one.
+  [[nodiscard]] std::uint64_t qps_made() const { return qps_made_.load(); }
+  [[nodiscard]] std::uint64_t next_qp() { return qps_made_.fetch_add(1); }
+  [[nodiscard]] std::uint64_t next_cq() { return cqs_made_.fetch_add(1); }
 
   void add(std::uint32_t number, const std::shared_ptr<CountsCompletions>& qp);
   void remove(std::uint32_t number);
@@ -100,12 +106,12 @@ class Shaker {
   };
 
   // Fills octets that a message has left of its receive, if no other request and no peer may use
-  // them and their region is there.
-  void fill_tail(const Sge& tail);
+  // them and their region is there. True: it did.
+  bool fill_tail(const Sge& tail);
   void key(std::uint32_t lkey, const Region& region);
   void dead_key(std::uint32_t lkey);
 
-  void ring_later(std::weak_ptr<CountsCompletions> qp, std::chrono::nanoseconds wait);
+  void ring_later(const std::weak_ptr<CountsCompletions>& qp, std::chrono::nanoseconds wait);
 
  private:
   struct Ring {
@@ -118,7 +124,7 @@ class Shaker {
   void run();
 
   const shake::Plan plan_;
-  std::atomic<std::uint64_t> streams_{0};
+  std::atomic<std::uint64_t> streams_{0}, qps_made_{0}, cqs_made_{0};
   os::Mutex mutex_;
   shake::Dice values_ WEFT_GUARDED_BY(mutex_);
   std::unordered_map<std::uint32_t, std::weak_ptr<CountsCompletions>> qps_ WEFT_GUARDED_BY(mutex_);

@@ -155,6 +155,12 @@ void wr_set_inline_data(ibv_qp_ex* handle, void* addr, std::size_t length) {
 // Not analyzed: the mutex is held from here to finish().
 void wr_start(ibv_qp_ex* handle) WEFT_NOT_ANALYZED { qp_of(handle)->builder.open.lock(); }
 
+void observed_start(ibv_qp_ex* handle) {
+  observe_heir(handle, "ibv_wr_start");
+  enter(qp_of(handle)->one_sends, handle, "ibv_wr_start");
+  wr_start(handle);
+}
+
 // Ends the batch. Its requests go at once: a bind holds its window and its region, and the program
 // may destroy both next.
 void finish(WrBuilder& builder) WEFT_NOT_ANALYZED {
@@ -165,7 +171,10 @@ void finish(WrBuilder& builder) WEFT_NOT_ANALYZED {
   builder.open.unlock();
 }
 
-void wr_abort(ibv_qp_ex* handle) { finish(qp_of(handle)->builder); }
+void wr_abort(ibv_qp_ex* handle) {
+  leave(qp_of(handle)->one_sends);
+  finish(qp_of(handle)->builder);
+}
 
 // Finds requests that the engine would refuse, before anything is posted. 0 or an errno.
 int check(const Qp& qp) {
@@ -221,12 +230,25 @@ int wr_refuse(ibv_qp_ex* handle) {
   return fail_number(EINVAL);
 }
 
+// Those that it posts, where somebody wants them.
+std::uint64_t built_octets(const WrBuilder& builder) {
+  std::uint64_t out = 0;
+  if (observer == nullptr || !observer->wants_octets()) return out;
+  for (const BuiltRequest& request : builder.requests) {
+    out += request.bytes;
+    for (const Sge& sge : std::span(builder.sges).subspan(request.first_sge, request.sges))
+      out += sge.length;
+  }
+  return out;
+}
+
 int wr_complete(ibv_qp_ex* handle) {
   Qp& qp = *qp_of(handle);
-  const MayFail may_fail("ibv_wr_complete", handle);
+  const MayFail may_fail("ibv_wr_complete", handle, false, built_octets(qp.builder));
   int error = may_fail.error();
   if (error == 0) error = check(qp);
   if (error == 0) error = post(qp);
+  leave(qp.one_sends);
   finish(qp.builder);
   return fail_number(error);
 }
@@ -254,7 +276,7 @@ void set_builder_operations(Qp& qp) {
   ops.wr_set_inline_data_list = wr_set_inline_data_list;
   ops.wr_set_sge = wr_set_sge;
   ops.wr_set_sge_list = wr_set_sge_list;
-  ops.wr_start = wr_start;
+  ops.wr_start = checked ? observed_start : wr_start;
   ops.wr_complete = wr_complete;
   ops.wr_abort = wr_abort;
   ops.wr_atomic_write = wr_atomic_write;

@@ -24,7 +24,7 @@ inline constexpr auto kForeignVariables = std::to_array<std::string_view>({
     "WEFT_FAULTS*",        // `weft faults sweep`
     "WEFT_LAB*",           // `weft lab`
     "WEFT_LIKE",           // `weft run --like`
-    "WEFT_SHAKE",          // `weft run --shake`
+    "WEFT_SHAKE*",         // `weft run --shake`
     "WEFT_TIMELINE",       // `weft run --timeline`
     "WEFT_SOCKETS*",       // the library for unmodified socket programs
     "WEFT_BOARD*",         // tests of boards

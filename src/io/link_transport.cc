@@ -1,38 +1,32 @@
 #include "io/link_transport.h"
 
 #include <sys/socket.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <atomic>
 #include <cerrno>
-#include <cstdlib>
 #include <deque>
-#include <functional>
 #include <optional>
-#include <queue>
 #include <utility>
 #include <vector>
 
+#include "io/link_pump.h"
 #include "io/link_schedule.h"
 #include "os/clock.h"
 #include "os/event_fd.h"
 #include "os/guarded.h"
 #include "os/lock.h"
-#include "os/signals_blocked.h"
 
 namespace weft::io {
 namespace {
 
 // The kernel has no room: looked at again after so long.
 constexpr Duration kPause = std::chrono::microseconds(200);
-// The process ends, and something is under way: as long as it takes, and this.
-constexpr Duration kGrace = std::chrono::seconds(1);
 // A stream is closed, and its peer takes nothing: for so long once all is due.
 constexpr Duration kLinger = std::chrono::seconds(60);
 
 // Shared by a transport and the thread. It lives until all that was taken has left.
-class Link : public std::enable_shared_from_this<Link> {
+class Link : public UnderWay, public std::enable_shared_from_this<Link> {
  public:
   Link(LinkTrouble trouble, os::Fd bell)
       : bell_(std::move(bell)),
@@ -52,8 +46,7 @@ class Link : public std::enable_shared_from_this<Link> {
     return queued_;
   }
   [[nodiscard]] bool has_room() const { return queued() < most_; }
-  // When the last octet under way leaves; nothing: there are none.
-  [[nodiscard]] std::optional<Instant> last_due() const {
+  [[nodiscard]] std::optional<Instant> last_due() const override {
     const os::MutexLock lock(mutex_);
     return chunks_.empty() ? std::nullopt : std::optional(chunks_.back().due);
   }
@@ -93,119 +86,6 @@ class Link : public std::enable_shared_from_this<Link> {
   bool closed_ WEFT_GUARDED_BY(mutex_) = false;
   std::atomic<bool> cut_{false};
 };
-
-// The thread, and the links whose octets it sends. Never destroyed. A child of fork() has no such
-// thread, and makes one of its own.
-class Pump {
- public:
-  using Task = std::function<void()>;
-
-  // Throws where there is no thread to be had, or no memory.
-  void call(Instant when, Task task) {
-    const os::MutexLock lock(mutex_);
-    if (!running_) {
-      os::start_thread([this] { run(); }).detach();
-      running_ = true;
-      static_cast<void>(std::atexit(drain_at_exit));
-    }
-    calls_.push({when, std::move(task)});
-    changed_.notify_all();
-  }
-  // Throws std::bad_alloc.
-  void add(const std::shared_ptr<Link>& link) {
-    const os::MutexLock lock(mutex_);
-    std::erase_if(links_, [](const std::weak_ptr<Link>& one) { return one.expired(); });
-    links_.emplace_back(link);
-  }
-
-  static Pump& of_process() {
-    Pump* known = pump_.load(std::memory_order_acquire);
-    if (known != nullptr && known->process_ == getpid()) return *known;
-    auto fresh = std::make_unique<Pump>();
-    if (!pump_.compare_exchange_strong(known, fresh.get())) return *known;
-    return *fresh.release();
-  }
-
- private:
-  struct Call {
-    Instant when;
-    Task task;
-    bool operator<(const Call& other) const { return when > other.when; }  // the earliest on top
-  };
-
-  [[noreturn]] void run() {
-    os::MutexLock lock(mutex_);
-    for (;;) {
-      in_task_ = false;
-      changed_.notify_all();
-      if (calls_.empty()) {
-        changed_.wait(mutex_);
-        continue;
-      }
-      const Duration left = calls_.top().when - os::now();
-      if (left.count() > 0) {
-        changed_.wait_for(mutex_, left);
-        continue;
-      }
-      Task task = calls_.top().task;
-      calls_.pop();
-      in_task_ = true;
-      lock.unlock();
-      task();
-      task = nullptr;
-      lock.lock();
-    }
-  }
-
-  static void drain_at_exit() {
-    Pump* const known = pump_.load(std::memory_order_acquire);
-    if (known == nullptr || known->process_ != getpid()) return;
-    static_cast<void>(os::guarded([&]() -> Status {
-      known->drain();
-      return {};
-    }));
-  }
-
-  // Until all octets have left. A peer that takes nothing does not hold it up for ever, nor does a
-  // call whose link has nothing to send any more.
-  void drain() {
-    os::MutexLock lock(mutex_);
-    const std::vector<std::weak_ptr<Link>> links = links_;
-    lock.unlock();
-    Instant end = os::now();
-    static_cast<void>(is_under_way(links, &end));
-    end = end + kGrace;
-    for (bool more = true; more && os::now() < end;) {
-      more = is_under_way(links, nullptr);
-      lock.lock();
-      more = more || in_task_ || (!calls_.empty() && calls_.top().when <= os::now());
-      if (more) changed_.wait_for(mutex_, std::chrono::milliseconds(1));
-      lock.unlock();
-    }
-  }
-  // `last`: null, or is moved to when the last of them is due.
-  static bool is_under_way(const std::vector<std::weak_ptr<Link>>& links, Instant* last) {
-    bool out = false;
-    for (const std::weak_ptr<Link>& one : links) {
-      const std::shared_ptr<Link> link = one.lock();
-      const std::optional<Instant> due = link != nullptr ? link->last_due() : std::nullopt;
-      if (!due) continue;
-      out = true;
-      if (last != nullptr) *last = std::max(*last, *due);
-    }
-    return out;
-  }
-
-  static constinit std::atomic<Pump*> pump_;
-  const pid_t process_ = getpid();
-  os::Mutex mutex_;
-  os::Condition changed_;
-  std::priority_queue<Call> calls_ WEFT_GUARDED_BY(mutex_);
-  std::vector<std::weak_ptr<Link>> links_ WEFT_GUARDED_BY(mutex_);
-  bool running_ WEFT_GUARDED_BY(mutex_) = false;
-  bool in_task_ WEFT_GUARDED_BY(mutex_) = false;
-};
-constinit std::atomic<Pump*> Pump::pump_{nullptr};
 
 std::size_t Link::take(std::span<const Slice> slices, Instant now) {
   std::size_t taken = 0;
@@ -251,7 +131,7 @@ std::ptrdiff_t Link::send(std::span<const Slice> slices) {
 
 void Link::call_at(Instant when) {
   if (when >= called_at_) return;
-  Pump::of_process().call(when, [self = shared_from_this()] { self->serve(); });
+  LinkPump::of_process().call(when, [self = shared_from_this()] { self->serve(); });
   called_at_ = when;
 }
 
@@ -393,8 +273,8 @@ class LinkTransport final : public Transport {
 void tell_impossible(const LinkTrouble& trouble, const LinkRule& rule) {
   if (!trouble.on_rule) return;
   static_cast<void>(os::guarded([&]() -> Status {
-    Pump::of_process().call(os::now(),
-                            [tell = trouble.on_rule, rule] { tell(rule, rule.at, false); });
+    LinkPump::of_process().call(os::now(),
+                                [tell = trouble.on_rule, rule] { tell(rule, rule.at, false); });
     return {};
   }));
 }
@@ -402,6 +282,7 @@ void tell_impossible(const LinkTrouble& trouble, const LinkRule& rule) {
 }  // namespace
 
 void put_on_bad_link(std::unique_ptr<Transport>& transport, LinkTrouble trouble, LinkUse use) {
+  trouble.loss_percent = 0;  // TCP repeats what is lost
   if (!trouble.is_any()) return;
   os::Fd bell = os::make_event();
   const bool possible = (transport->movable() == nullptr || use.stays_on_tcp) && bell;
@@ -413,7 +294,7 @@ void put_on_bad_link(std::unique_ptr<Transport>& transport, LinkTrouble trouble,
   if (!possible || !trouble.is_any()) return;
   auto link = std::make_shared<Link>(std::move(trouble), std::move(bell));
   auto on_link = std::make_unique<LinkTransport>(link);
-  Pump::of_process().add(link);
+  LinkPump::of_process().add(link);
   link->carry_by(std::move(transport));
   transport = std::move(on_link);
 }

@@ -29,17 +29,22 @@ class CollectedPosts {
     return unsent_bytes_.load(std::memory_order_relaxed) < kCollectedBytes &&
            sq_.size() < sq_.capacity();
   }
+  static constexpr std::uint32_t kFewLanes = 4;
   // The facts when a request has just been posted.
   struct Post {
     bool collecting = false;         // others wait already
     bool callers = false;            // callers look after the shard
+    bool many = false;               // the shard has more than kFewLanes connections
     std::uint64_t last_look = 0;     // at the shard, in cpu_ticks()
     std::uint64_t received = 0;      // a count that grows with what the connection receives
     std::uint64_t ticks_per_us = 0;  // of cpu_ticks()
   };
   // Whether it may wait for the next pass. `pace`: the shard's.
   [[nodiscard]] bool may_wait(PostPace& pace, const Post& post) noexcept {
-    if (post.collecting && sq_.tail() % kPostsPerLook != 0) return true;
+    // Where nobody polls, and a pause ends the stream, those of many connections may all be between
+    // two looks for longer than a pause.
+    const bool looks = sq_.tail() % kPostsPerLook == 0 || (post.many && !post.callers);
+    if (post.collecting && !looks) return true;
     const std::uint64_t now = os::cpu_ticks();
     const bool answers =
         post.received != received_at_post_.exchange(post.received, std::memory_order_relaxed);

@@ -29,6 +29,7 @@ bool Lane::may_leave_post() {
   const bool collecting = post_waits() && !ack_.waits();
   return posts_.may_wait(owner.pace(), {.collecting = collecting,
                                         .callers = owner.is_callers(),
+                                        .many = shard_->lanes() > CollectedPosts::kFewLanes,
                                         .last_look = owner.last_look(),
                                         .received = calls_.rx.get(),
                                         .ticks_per_us = host_.ticks_per_us()});

@@ -180,8 +180,7 @@ bool PathChange::must_begin() {
   if (!std::exchange(begun_, true) && mode_ == PathMode::kRing && !initiator_) {
     deadline_ = os::now() + kAnswerWait;
   }
-  if (step_ != Step::kTcp || !initiator_ || mode_ == PathMode::kTcp) return false;
-  if (stream_.state() != proto::StreamState::kRts) return false;
+  if (!may_begin() || stream_.state() != proto::StreamState::kRts) return false;
   return mode_ == PathMode::kRing || stream_.carries_messages();
 }
 

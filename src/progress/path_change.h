@@ -60,7 +60,7 @@ class PathChange {
   [[nodiscard]] bool turn_done();
   // Nothing has come to turn_done() since it said false.
   [[nodiscard]] bool at_rest() const noexcept {
-    return !stirred_ && step_ != Step::kTcp && !stream_.sending_may_change();
+    return !stirred_ && !may_begin() && !stream_.sending_may_change();
   }
   // The connection is over in good order: the ring's memory may serve another.
   void keep_ring();
@@ -93,6 +93,9 @@ class PathChange {
   void log_refusal(Error error) const;
   void refuse(Error error, bool tell);
   void leave_ring();
+  [[nodiscard]] bool may_begin() const noexcept {
+    return step_ == Step::kTcp && initiator_ && mode_ != PathMode::kTcp;
+  }
   [[nodiscard]] bool must_begin();
   [[nodiscard]] bool receive_by(io::PathTransport::Way way);
   void say(proto::PathWord word, std::uint64_t value);

@@ -30,7 +30,7 @@ State* current = new State;  // never destroyed: the engine's threads outlive st
 // The parent's ids and connections are not the child's to touch, and its mutex may be held.
 void forget_parent() {
   current = new State;
-  ibverbs::observer = nullptr;
+  ibverbs::inherit_observer();
 }
 
 void observe_made(const Id& id) {
@@ -72,12 +72,8 @@ std::shared_ptr<Id> live_id(const rdma_cm_id* handle) {
 std::shared_ptr<Id> find_id(const rdma_cm_id* handle) {
   const os::MutexLock lock(state().mutex);
   std::shared_ptr<Id> id = live_id(handle);
-  if (id == nullptr) observe_not_live(handle);
+  if (id == nullptr) ibverbs::observe_not_live(handle);
   return id;
-}
-
-void observe_not_live(const rdma_cm_id* handle) {
-  if (ibverbs::observer != nullptr) ibverbs::observer->not_live(handle);
 }
 
 std::shared_ptr<Channel> live_channel(rdma_event_channel* handle) {

@@ -140,8 +140,6 @@ void release_dropped();
 [[nodiscard]] std::shared_ptr<Id> find_id(const rdma_cm_id* handle);
 [[nodiscard]] std::shared_ptr<Channel> live_channel(rdma_event_channel* handle)
     WEFT_REQUIRES(state().mutex);
-// For `weft run --check`: a call was given an id that is not alive.
-void observe_not_live(const rdma_cm_id* handle);
 // One that nobody knows yet.
 [[nodiscard]] std::shared_ptr<Id> make_id();
 // Makes an id known; its handle may be given out from now on.

@@ -10,7 +10,7 @@ namespace weft::rdmacm {
 Call::Call(const Operation& operation, const rdma_cm_id* handle) : operation_(operation) {
   const os::MutexLock lock(state().mutex);
   std::shared_ptr<Id> id = live_id(handle);
-  if (id == nullptr) observe_not_live(handle);
+  if (id == nullptr) ibverbs::observe_not_live(handle);
   if (id == nullptr || !operation.from.has(id->state)) return;
   before_ = std::exchange(id->state, operation.during);
   connection_ = id->connection;

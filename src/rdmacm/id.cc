@@ -132,7 +132,7 @@ int rdma_destroy_id(rdma_cm_id* handle) {
     const weft::os::MutexLock lock(state().mutex);
     const std::shared_ptr<Id> found = live_id(handle);
     if (found == nullptr) {
-      observe_not_live(handle);
+      weft::ibverbs::observe_not_live(handle);
       return fail_minus(EINVAL);
     }
     remains = detach(found);

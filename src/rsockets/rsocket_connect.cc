@@ -50,6 +50,8 @@ class Service {
   [[nodiscard]] bool answer(const RsocketPtr& socket) {
     const os::MutexLock lock(mutex_);
     if (!start()) return false;
+    // Those whose Requests are there wait for nobody but this side, which may be late.
+    if (pending_.size() >= kPendingMax) advance();
     if (pending_.size() >= kPendingMax) drop_oldest();
     auto begun = begin(socket->fd, socket->options);
     if (begun == nullptr) return false;

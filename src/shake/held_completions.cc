@@ -24,13 +24,14 @@ std::uint64_t Held::wait_ns(bool receive) {
   return 0;
 }
 
-void Held::add(const WorkCompletion& one, std::uint64_t now_ns, bool may_wait) {
+std::uint64_t Held::add(const WorkCompletion& one, std::uint64_t now_ns, bool may_wait) {
   const bool receive = is_receive(one);
   std::uint64_t key = 0;
   if (plan_.has(Effect::kOrder)) key = std::uint64_t{one.qp_num} << 1U | (receive ? 1U : 0U);
   const std::uint64_t wait = wait_ns(receive);
   queues_[key].push_back({one, may_wait ? now_ns + wait : 0});
   ++size_;
+  return may_wait ? wait : 0;
 }
 
 std::size_t Held::take(std::span<WorkCompletion> out, std::uint64_t now_ns) {

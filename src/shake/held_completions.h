@@ -24,8 +24,8 @@ class Held {
  public:
   Held(const Plan& plan, std::uint64_t stream) : plan_(plan), dice_(plan.seed, stream) {}
 
-  // `may_wait`: it need not be shown at once.
-  void add(const WorkCompletion& one, std::uint64_t now_ns, bool may_wait);
+  // `may_wait`: it need not be shown at once. How long it is not.
+  std::uint64_t add(const WorkCompletion& one, std::uint64_t now_ns, bool may_wait);
   // Those that are shown now: how many of `out`.
   [[nodiscard]] std::size_t take(std::span<WorkCompletion> out, std::uint64_t now_ns);
   // From now on those that are here are shown.

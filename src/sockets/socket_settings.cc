@@ -9,6 +9,7 @@
 #include <cstdlib>
 #include <cstring>
 
+#include "os/guest_output.h"
 #include "sockets/real_calls.h"
 
 namespace weft::sockets {
@@ -63,7 +64,7 @@ bool must_be_tcp(Role role, const sockaddr* address) {
 }
 
 void tell_why(int fd, const char* role, const char* path, const char* reason) {
-  if (!settings().why) return;
+  if (!settings().why || !os::may_say()) return;
   const int error = errno;
   sockaddr_storage peer{};
   socklen_t length = sizeof peer;

@@ -22,7 +22,8 @@ inline constexpr std::int64_t kSpinMinNs = 1'000;
 // Where looking was never worth it, one in so many sleeps tries a long one.
 inline constexpr std::uint32_t kSleepsPerTrial = 64;
 // A thread that did not run for this long shares its core: perhaps with the other end, which can't
-// run while this thread polls.
+// run while this thread polls. Or the machine had something else to do, once: so the budget is no
+// more than halved.
 inline constexpr std::int64_t kNotRunningNs = 20'000;
 
 // Looking is tried first, and given up where it is not worth it.
@@ -55,7 +56,7 @@ bool spin(SpinBudget& budget, Holds holds) {
       return true;
     }
     if (found || !ran || now - begin >= limit) {
-      const std::int64_t less = ran ? std::max(usual / 2, kSpinMinNs) : kSpinMinNs;
+      const std::int64_t less = std::max(usual / 2, kSpinMinNs);
       budget.ns.store(static_cast<std::int32_t>(less), std::memory_order_relaxed);
       budget.sleeps.fetch_add(1, std::memory_order_relaxed);
       return found;

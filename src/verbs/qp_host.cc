@@ -1,5 +1,7 @@
 #include "verbs/qp_host.h"
 
+#include <sys/socket.h>
+
 #include <atomic>
 #include <utility>
 
@@ -9,6 +11,17 @@
 #include "verbs/window.h"
 
 namespace weft::verbs {
+namespace {
+
+// It has no family where there is no peer any more.
+SocketAddress peer_of(int fd) {
+  SocketAddress out;
+  socklen_t length = SocketAddress::capacity();
+  if (::getpeername(fd, out.get(), &length) != 0) return {};
+  return out.unmapped();
+}
+
+}  // namespace
 
 QpHost::QpHost(std::shared_ptr<ProtectionDomainImpl> pd, const QpOptions& options, Number number)
     : pd_(std::move(pd)),
@@ -41,7 +54,8 @@ Status QpHost::put_on_link(std::unique_ptr<io::Transport>& transport,
                            const proto::StreamParams& params) {
   if (!link_) return {};
   return os::guarded([&]() -> Status {
-    io::put_on_bad_link(transport, link_(), {params.crc, params.path == PathMode::kTcp});
+    io::put_on_bad_link(transport, link_(peer_of(transport->fd())),
+                        {params.crc, params.path == PathMode::kTcp});
     return {};
   });
 }

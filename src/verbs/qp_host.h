@@ -77,7 +77,7 @@ class QpHost : public progress::LaneOwner {
   const std::function<void(LateReceive, Duration)> on_late_receive_;
   const std::function<void(const RefusedMemory&)> on_refused_memory_;
   const std::function<void(const PeerAccess&)> on_peer_access_;
-  const std::function<LinkTrouble()> link_;
+  const std::function<LinkTrouble(const SocketAddress&)> link_;
   const std::function<Duration()> receive_late_;
   const std::function<Duration()> last_octets_first_;
   std::optional<Instant> receive_due_;  // for the message that is next, with receive_late_

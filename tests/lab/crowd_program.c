@@ -47,17 +47,7 @@ static bool connect_to(struct pair* p, struct sockaddr_in* at) {
 static struct pair make_pair(void) {
   for (;;) {
     struct pair p;
-    struct sockaddr_in at;
-    memset(&p, 0, sizeof p);
-    memset(&at, 0, sizeof at);
-    at.sin_family = AF_INET;
-    at.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-    p.channel = rdma_create_event_channel();
-    must(p.channel != NULL, "rdma_create_event_channel");
-    must(rdma_create_id(p.channel, &p.listener, NULL, RDMA_PS_TCP) == 0, "rdma_create_id");
-    must(rdma_bind_addr(p.listener, (struct sockaddr*)&at) == 0, "rdma_bind_addr");
-    must(rdma_listen(p.listener, 1) == 0, "rdma_listen");
-    at.sin_port = rdma_get_src_port(p.listener);
+    struct sockaddr_in at = begin_pair(&p);
     if (connect_to(&p, &at)) return p;
   }
 }
@@ -67,9 +57,8 @@ static void* send_early(void* which) {
     struct pair* p = &crowd_of[2 * i + (which != NULL)];
     struct ibv_mr* mr = p->client->context;
     struct ibv_sge sge = {(uintptr_t)mr->addr, 8, mr->lkey};
-    struct ibv_send_wr wr = {.sg_list = &sge, .num_sge = 1, .opcode = IBV_WR_SEND}, *bad;
+    struct ibv_send_wr wr = request_of(IBV_WR_SEND, &sge, 0, 0), *bad;
     struct ibv_recv_wr receive = {.sg_list = &sge, .num_sge = 1}, *bad_receive;
-    wr.send_flags = IBV_SEND_SIGNALED;
     struct ibv_wc wc;
     if (ibv_post_send(p->client->qp, &wr, &bad) == 0) sched_yield();
     ibv_post_recv(p->server->qp, &receive, &bad_receive);

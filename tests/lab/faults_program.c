@@ -19,15 +19,9 @@ static struct ibv_mr* memory_of(struct rdma_cm_id* id) {
 
 static int post_write(struct rdma_cm_id* id, struct ibv_mr* mr, uint64_t wr_id) {
   struct ibv_sge sge = {(uintptr_t)mr->addr, 8, mr->lkey};
-  struct ibv_send_wr wr, *bad;
-  memset(&wr, 0, sizeof wr);
+  const uintptr_t to = (uintptr_t)mr->addr + kBytes / 2;
+  struct ibv_send_wr wr = request_of(IBV_WR_RDMA_WRITE, &sge, to, mr->rkey), *bad;
   wr.wr_id = wr_id;
-  wr.opcode = IBV_WR_RDMA_WRITE;
-  wr.sg_list = &sge;
-  wr.num_sge = 1;
-  wr.send_flags = IBV_SEND_SIGNALED;
-  wr.wr.rdma.remote_addr = (uintptr_t)mr->addr + kBytes / 2;
-  wr.wr.rdma.rkey = mr->rkey;
   return ibv_post_send(id->qp, &wr, &bad);
 }
 

@@ -1,9 +1,12 @@
 #!/usr/bin/env python3
 """`weft lab run`: hosts of its own, links as asked, nothing left behind."""
 
+import contextlib
 import os
 import pathlib
+import pty
 import re
+import select
 import signal
 import subprocess
 import sys
@@ -275,6 +278,46 @@ def readers(_network):
     wait_for(lambda: not processes(mark), "processes were left behind")
 
 
+def terminal(_network):
+    """/dev/tty is the caller's terminal; without one it is none."""
+    needs()
+    program = "echo $((6 * 7)) from {host} > /dev/tty; read line < /dev/tty; echo got $line"
+    pid, master = pty.fork()
+    if pid == 0:
+        os.execv(WEFT, [WEFT, "lab", "run", "--hosts", "1", "--plain", "--", "sh", "-c", program])
+    said = b""
+
+    def read():
+        """False: the terminal was closed at its other side, which is EIO, or nothing comes."""
+        nonlocal said
+        with contextlib.suppress(OSError):
+            if select.select([master], [], [], LIMIT_S)[0]:
+                said += os.read(master, 4096)
+                return True
+        return False
+    while b"42 from h1" not in said:
+        check(read(), f"nothing on the terminal: {said}")
+    os.write(master, b"these words\n")
+    while read():
+        pass
+    _pid, status = os.waitpid(pid, 0)
+    os.close(master)
+    check(status == 0 and b"got these words" in said, f"{status}: {said}")
+    done = subprocess.run([WEFT, "lab", "run", "--plain", "--", "sh", "-c", ": < /dev/tty"],
+                          capture_output=True, text=True, timeout=LIMIT_S, start_new_session=True)
+    check(done.returncode != 0 and "No such device or address" in done.stderr, f"{done}")
+
+
+def mpich(_network):
+    """Beside Open MPI: as Debian has both."""
+    needs("mpirun.mpich")
+    done = subprocess.run(
+        [WEFT, "lab", "run", "--hosts", "3", "--", "mpirun.mpich", "-np", "3", "-ppn", "1",
+         "hostname"], capture_output=True, text=True, timeout=LIMIT_S)
+    check(done.returncode == 0, f"mpirun.mpich ended with {done.returncode}: {done.stderr}")
+    check(sorted(done.stdout.split()) == ["h1", "h2", "h3"], f"{done.stdout}{done.stderr}")
+
+
 def loopback(_network):
     """Without hosts: the same commands on this machine, which end with the lab."""
     words = lab("--loopback", "--plain", "--", "sh", "-c", "echo $WEFT_LAB_RANK {host} {hosts}")
@@ -314,5 +357,5 @@ def wrong_usage(_network):
 
 if __name__ == "__main__":
     main({case.__name__: case for case in (
-        own_hosts, ordinary_user, rdma_and_tcp, delay, rate, exit_status, other_host, mpi,
-        strangers, surroundings, interrupted, readers, loopback, wrong_usage)})
+        own_hosts, ordinary_user, rdma_and_tcp, delay, rate, exit_status, other_host, mpi, mpich,
+        strangers, surroundings, interrupted, readers, terminal, loopback, wrong_usage)})

@@ -25,14 +25,8 @@ static void tell(struct lane* lane, const char* what, int round) {
 // One Write. 0, or the errno of its post; `status` is that of its completion.
 static int write_one(struct lane* lane, enum ibv_wc_status* status) {
   struct ibv_sge sge = {(uintptr_t)lane->mr->addr, 8, lane->mr->lkey};
-  struct ibv_send_wr wr, *bad;
-  memset(&wr, 0, sizeof wr);
-  wr.opcode = IBV_WR_RDMA_WRITE;
-  wr.sg_list = &sge;
-  wr.num_sge = 1;
-  wr.send_flags = IBV_SEND_SIGNALED;
-  wr.wr.rdma.remote_addr = (uintptr_t)lane->mr->addr + kBytes / 2;
-  wr.wr.rdma.rkey = lane->mr->rkey;
+  const uintptr_t to = (uintptr_t)lane->mr->addr + kBytes / 2;
+  struct ibv_send_wr wr = request_of(IBV_WR_RDMA_WRITE, &sge, to, lane->mr->rkey), *bad;
   const int error = ibv_post_send(lane->pair.client->qp, &wr, &bad);
   if (error == 0) *status = poll_one(lane->pair.client->send_cq).status;
   return error;

@@ -17,7 +17,7 @@ from perfetto import Trace  # noqa: E402
 
 PROGRAM = os.environ["WEFT_TEST_BIN_DIR"] + "/timeline_program"
 LIMIT_S = 60
-ROUNDS = 12
+ROUNDS = 5
 HERE = Place([], "127.0.0.1", "::1")
 
 

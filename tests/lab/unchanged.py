@@ -18,16 +18,19 @@ PROGRAMS = {"forked": (0, 0), "handler": (7, 7), "reader": (0, 9), "cancelled": 
             "reused": (0, 9), "broken_pipe": (0, 0), "connection": (0, 0), "descriptors": (0, 0),
             "loading": (0, 0), "offline": (0, 0), "full": (0, 0), "limited": (0, 0),
             "refused": (0, 0), "goes_on": (0, 0), "protected_memory": (0, 0),
-            "source": (0, 9), "armed": (0, 0)}
+            "source": (0, 9), "armed": (0, 0), "armed_twice": (0, 0)}
 # With a report folder; the findings of some go to stderr all the same.
 REPORTS = {"reused": False, "full": True, "limited": True}
 
 
-def run(name, *options):
+def run(name, *options, before=""):
     environment = {**os.environ, "LOADED": f"{FOLDER}/unchanged/libloaded.so",
                    "LD_LIBRARY_PATH": f"{FOLDER}/unchanged",
                    "DEBUGINFOD_URLS": "http://127.0.0.1:9"}
-    command = [WEFT, "run", *options, "--", f"{FOLDER}/unchanged_by_check", name]
+    command = [f"{FOLDER}/unchanged_by_check", name]
+    if before:
+        command = ["sh", "-c", f'{before} && exec "$0" "$1"', *command]
+    command = [WEFT, "run", *options, "--", *command]
     # With a stdin that stays open.
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE,
                           stderr=subprocess.PIPE, text=True, env=environment) as program:
@@ -50,8 +53,25 @@ def case(name):
                 check(ended[:2] == (status, ""), f"with {options}: {ended}, not {status}")
                 told = bool(options) and REPORTS.get(name, False)
                 check(not told or "N01" in ended[2], f"with {options}: {ended[2]}")
-                silent = name in ("goes_on", "protected_memory", "armed")
+                silent = name in ("goes_on", "protected_memory", "armed", "armed_twice")
                 check(not silent or "weft check" not in ended[2], f"with {options}: {ended[2]}")
+            if name == "connection":
+                rules = pathlib.Path(folder) / "rules"
+                rules.write_text("fail reg_mr on 1st with ENOMEM\n")
+                ended = run(name, "--faults", str(rules))
+                check(ended[0] == 0, f"with --faults its connection gets text: {ended}")
+                # Nor when a log is gone, or as another device.
+                log = str(pathlib.Path(folder) / "log")
+                for options in (("--faults", str(rules)), ("--shake", "1:2")):
+                    ended = run(name, *options, "--record", log, before=f"rm {log}")
+                    check(ended[0] == 0, f"with {options} its connection gets text: {ended}")
+                ended = run(name, "--like", "siw,max_mr=1")
+                check(ended[0] == 0, f"with --like its connection gets text: {ended}")
+            if name == "refused":
+                rules = pathlib.Path(folder) / "rules"
+                rules.write_text("fail post_send at 1GB with ENOMEM\n")
+                ended = run(name, "--faults", str(rules))
+                check(ended[0] == 0, f"with octets that are counted: {ended}")
     return test
 
 

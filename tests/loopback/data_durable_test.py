@@ -10,6 +10,7 @@ import errno
 import os
 import pathlib
 import shutil
+import stat
 import struct
 import subprocess
 import sys
@@ -111,7 +112,7 @@ def case_a_file_at_the_server_that_fails_to_flush(tmp):
         there = served / "file"
         served.mkdir()
         with Server(served, "--writable", env=failing(times)) as server:
-            run("sync", f"{source}/", server.url())
+            run("sync", "--no-durable", f"{source}/", server.url())
             before = there.stat().st_ino
             done = client("sync", "--durable", f"{source}/", server.url())
             assert done.returncode == code, done
@@ -135,6 +136,32 @@ def case_a_server_that_is_killed_while_folders_are_flushed(tmp):
                 assert copy.returncode == 1 and "started anew" in error, error
                 run(*put[1:])
     assert tree_of(source) == tree_of(served / "there")
+
+
+def case_a_file_system_that_flushes_no_folder(tmp):
+    """EINVAL, as vboxsf says: all of the file system is flushed in its place."""
+    source = make_source(tmp)
+    env = {**failing(0), "WEFT_TEST_FSYNC_FOLDERS": str(errno.EINVAL)}
+    with Server(tmp, "--writable", env=env) as server:
+        for options in ([], ["-a"]):
+            copies = [f"{way}{len(options)}" for way in ("put", "get")]
+            for arguments in ([f"{source}/", server.url(copies[0])], [server.url("source/"), tmp / copies[1]]):
+                done = client("sync", *options, *arguments, env=env)
+                assert done.returncode == 0, done
+            assert tree_of(tmp / copies[0]) == tree_of(source) == tree_of(tmp / copies[1])
+        done = client("get", "--durable", server.url("source/a/file"), tmp / "file", env=env)
+        assert done.returncode == 0, done
+
+
+def case_folders_that_fail_to_flush(tmp):
+    """They get their permissions all the same: the next copy leaves those alone."""
+    source = filled(tmp / "source", "closed/file")
+    (source / "closed").chmod(0o500)
+    served = tmp / "served"
+    served.mkdir()
+    with Server(served, "--writable", env={**failing(0), "WEFT_TEST_FSYNC_FOLDERS": str(errno.EIO)}) as server:
+        fails("Input/output error", "sync", f"{source}/", server.url("there"))
+    assert stat.S_IMODE((served / "there" / "closed").stat().st_mode) == 0o500
 
 
 def case_a_link_to_the_folder(tmp):
@@ -233,13 +260,16 @@ def copies_are_on_the_disk(tmp, copy, url_of, root, **recorded):
     there = url_of("there")
     acknowledged("put", "--durable", "-r", f"{source}/", there)
     (source / "gone" / "file").unlink()
-    acknowledged("sync", "--durable", "--delete", f"{source}/", there)
+    acknowledged("sync", "--delete", f"{source}/", there)
     change(source)
     acknowledged("sync", "--durable", "--delete", f"{source}/", there)
     acknowledged("put", "--durable", source / "a" / "big", url_of("single"))
     acknowledged("sync", "--durable", source / "a" / "big", url_of("single"))
+    (source / "a" / "file").write_bytes(b"yet another")
+    acknowledged("sync", source / "a" / "file", url_of("single"))
+    acknowledged("sync", f"{source}/", there)
     disk.follow(record.read_text().splitlines())
-    assert disk.acknowledged == 5 and disk.files, disk.acknowledged
+    assert disk.acknowledged == 7 and disk.files, disk.acknowledged
     assert tree_of(source) == tree_of(root / "there")
 
 
@@ -281,6 +311,31 @@ def case_a_folder_is_flushed_once(tmp):
         assert 20 <= flushes() < 24
         done = client("get", "-r", "--durable", server.url("there/"), tmp / "again", env=recording(tmp))
         assert done.returncode == 0 and 20 <= flushes() < 24, done
+
+
+def case_what_sync_flushes(tmp):
+    """What it copies, and the names; with --durable also what is there, with --no-durable nothing."""
+    source, record = filled(tmp / "source", *map(str, range(20))), tmp / "record"
+    record.touch()
+
+    def flushes(*arguments, **more):
+        record.write_text("")
+        done = client("sync", *arguments, **more)
+        assert done.returncode == 0, done
+        return sum(line.startswith("flush ") for line in record.read_text().splitlines())
+    for way in ("put", "get"):
+        with Server(tmp, "--writable", preexec_fn=without_io_uring,
+                    env=recording(tmp) if way == "put" else os.environ) as server:
+            copy = tmp / f"{way}-copy"
+            ends = (f"{source}/", server.url(copy.name)) if way == "put" else (server.url("source/"), copy)
+            env = {} if way == "put" else {"env": recording(tmp)}
+            assert flushes("--no-durable", *ends, **env) == 0
+            assert 0 < flushes(*ends, **env) < 5
+            assert 20 <= flushes("--durable", *ends, **env) < 25
+            shutil.rmtree(copy)
+            assert 20 <= flushes(*ends, **env) < 25
+            assert tree_of(copy) == tree_of(source)
+    fails("only one of them", "sync", "--durable", "--no-durable", tmp, "localhost:", code=2)
 
 
 CASES = {name[5:]: function for name, function in globals().items() if name.startswith("case_")}

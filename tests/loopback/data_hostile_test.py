@@ -306,10 +306,10 @@ def case_a_folder_without_end(tmp):
 class Mounted:
     """A RawServer as a file system."""
 
-    def __init__(self, tmp, server):
+    def __init__(self, tmp, server, **env):
         self.at = tmp / "at"
         self.at.mkdir()
-        self.process = subprocess.Popen([MOUNT, "--foreground", server.url(), str(self.at)])
+        self.process = subprocess.Popen([MOUNT, "--foreground", server.url(), str(self.at)], env={**os.environ, **env})
         deadline = time.monotonic() + LIMIT_S
         while not os.path.ismount(self.at):
             assert self.process.poll() is None and time.monotonic() < deadline, "not mounted"
@@ -350,6 +350,19 @@ def case_a_mounted_server_that_lies(tmp):
         for name in ("same", "empty", "busy"):
             assert error_of(os.listdir, at / name) in (errno.EIO, errno.EAGAIN), name
         assert os.stat(at / "fine").st_size == 77
+
+
+def case_a_mounted_server_that_speaks_nonsense(tmp):
+    """Each time the connection is made anew, and nothing of the old one stays: here are three protection domains."""
+    def answer(rdma, operation, tag, body):
+        if operation == raw_data.STAT and body.strip(b"/") == b"nonsense":
+            RawServer.reply(rdma, raw_data.READ, 1, 0)
+            return None
+        return 0, attributes(FOLDER if operation == raw_data.STAT and not body.strip(b"/") else FILE, 77)
+    with RawServer(answer) as server, Mounted(tmp, server, WEFT_LIKE="max_pd = 3") as at:
+        for i in range(5):
+            assert error_of(os.stat, at / "nonsense") == errno.EIO
+            assert os.stat(at / f"fine{i}").st_size == 77, i
 
 
 def case_a_mount_that_was_stopped(tmp):

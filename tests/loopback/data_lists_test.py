@@ -239,6 +239,37 @@ def case_trees_over_several_connections(tmp):
             assert tree_of(tmp / copy) == tree_of(source) and cut.cuts > 0, (way, streams, cut.cuts)
 
 
+def case_a_connection_that_is_lost_for_good(tmp):
+    """What it had still to copy, others copy."""
+    source = tmp / "source"
+    source.mkdir()
+    for i in range(24):
+        (source / f"{i}").write_bytes(bytes([i]) * (300_000 + i))
+    with Server(tmp, "--writable") as server:
+        for way in ("put", "get"):
+            cut = Cutter(server.port, [None, 1_000_000], refuses=True)
+            there, copy = f"weft://127.0.0.1:{cut.port}/", f"{way}-copy"
+            ends = ((f"{source}/", there + copy) if way == "put" else (there + "source/", tmp / copy))
+            run(way, "-r", "-j", "2", "--queued-files", 12, "--retry", "1", *ends)
+            assert tree_of(tmp / copy) == tree_of(source) and cut.cuts == 1, (way, cut.cuts)
+
+
+def case_a_failure_counts_once(tmp):
+    """Also where a tree is looked at again, as a connection broke."""
+    source, copy = filled(tmp / "source", *(f"d{i}/file" for i in range(10))), tmp / "copy"
+    os.mkfifo(source / "d3" / "pipe")  # put does not carry it
+    copy.mkdir()
+    with Server(copy, "--writable") as server:
+        lines = []
+        for limit in range(2600, 6800, 300):
+            way = Cutter(server.port, [limit])
+            done = client("sync", "-a", "--json", f"{source}/", f"weft://127.0.0.1:{way.port}/")
+            assert done.returncode == 1 and way.cuts == 1, done
+            assert json.loads(done.stdout.splitlines()[-1])["failures"] == 1, done
+            lines.append(done.stderr.count("pipe: "))
+        assert 2 in lines, lines
+
+
 def case_small_files_that_fail_do_not_stop_others(tmp):
     source = filled(tmp / "source", *(f"{i}" for i in range(100)))
     served = tmp / "served"

@@ -20,7 +20,7 @@ sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "support
 
 import raw_data  # noqa: E402
 from data_setting import Server, fails, filled, run  # noqa: E402
-from raw_data import RawClient, RawServer, attributes, entry  # noqa: E402
+from raw_data import RawClient, RawServer, attributes, entry, state  # noqa: E402
 from serving import run_cases  # noqa: E402
 
 FOLDER, FILE = stat.S_IFDIR | 0o755, stat.S_IFREG | 0o644
@@ -195,6 +195,51 @@ def case_names_that_a_copy_leaves_alone(tmp):
             run("sync", "--delete", *exclude, source, copy)
             now = {str(path.relative_to(there)) for path in there.rglob("*") if path.is_file()}
             assert now == {"a.c", "sub/top", "sub/kept", "old.o", "build/old"}, (where, now)
+
+
+def case_a_connection_that_ends_behind_the_last_file(tmp):
+    """It still had to say that a file was closed again, which had grown."""
+    content = bytes(range(250)) * 400
+
+    def answer(rdma, operation, tag, body):
+        if operation == raw_data.STAT:
+            return 0, attributes(FOLDER, 0)
+        if operation == raw_data.LIST:
+            _, address, stag, _ = struct.unpack(">QQII", body[:24])
+            one = entry(b"file", attributes(FILE, 10, 5))
+            rdma.write(stag, address, one)
+            return 0, struct.pack(">QI", 0, len(one))
+        if operation == raw_data.OPEN:
+            return 0, struct.pack(">QI", 5, 0) + state(FILE, len(content), 5)
+        if operation == raw_data.READ:
+            _, offset, address, stag, length = struct.unpack(">QQQII", body)
+            piece = content[offset:offset + length]
+            rdma.write(stag, address, piece)
+            return 0, struct.pack(">I", len(piece))
+        if operation == raw_data.EXTENTS:
+            return errno.EOPNOTSUPP, b""
+        assert operation == raw_data.CLOSE, operation
+        if server.seen.count(raw_data.CLOSE) == 1:
+            server.hang_up(rdma.link)
+            return None
+        return 0, state(FILE, len(content), 5)
+    with RawServer(answer) as server:
+        run("get", "-r", server.url(), tmp / "copy")
+        assert (tmp / "copy" / "file").read_bytes() == content
+        assert server.seen.count(raw_data.CLOSE) == 2 and server.seen.count(raw_data.HELLO) == 2, server.seen
+
+
+def case_a_server_that_hangs_up_each_time(tmp):
+    """It takes connections again and again, and has something for none of them."""
+    def answer(rdma, operation, tag, body):
+        if operation == raw_data.STAT:
+            return 0, attributes(FILE, 100_000)
+        assert operation == raw_data.OPEN, operation
+        server.hang_up(rdma.link)
+        return None
+    with RawServer(answer) as server:
+        run("get", server.url("file"), tmp / "file", code=1, text="the connection to the server is gone")
+        assert server.seen.count(raw_data.HELLO) == 10, server.seen
 
 
 CASES = {name[5:]: function for name, function in globals().items() if name.startswith("case_")}

@@ -105,10 +105,12 @@ def big_file(path, megabytes):
 
 
 class Cutter:
-    """In front of a server: forwards what comes, and cuts each connection behind so many octets, but the last."""
+    """In front of a server: forwards what comes, and cuts each connection behind so many octets, but the last; with
+    None behind none. Where it `refuses`, it takes no connection behind the first cut."""
 
-    def __init__(self, port, limits):
+    def __init__(self, port, limits, refuses=False):
         self.target, self.limits, self.cuts, self.octets = port, list(limits), 0, 0
+        self.refuses = refuses
         self.listener = socket.create_server(("127.0.0.1", 0))
         self.port = self.listener.getsockname()[1]
         threading.Thread(target=self.accept, daemon=True).start()
@@ -119,6 +121,9 @@ class Cutter:
                 ours, _ = self.listener.accept()
             except OSError:
                 return
+            if self.refuses and self.cuts:
+                ours.close()
+                continue
             its = socket.create_connection(("127.0.0.1", self.target))
             limit = self.limits.pop(0) if self.limits else None
             cut = threading.Lock()  # held once the connection is cut, by either direction
@@ -159,9 +164,9 @@ def client(*arguments, **more):
                           check=False, **more)
 
 
-def fails(text, *arguments, **more):
+def fails(text, *arguments, code=1, **more):
     done = client(*arguments, **more)
-    assert done.returncode == 1 and text in done.stderr, done
+    assert done.returncode == code and text in done.stderr, done
 
 
 def wait_for(condition, what):

@@ -92,6 +92,25 @@ def case_more_removals_than_allowed(tmp):
         assert ["kept"] == os.listdir(copy)
 
 
+def case_what_is_left_where_nothing_may_be_removed(tmp):
+    """Folders get their permissions: later copies would leave them alone."""
+    source = filled(tmp / "source", "closed/kept")
+    os.umask(0o022)
+    (source / "closed").chmod(0o555)
+    copy, served = filled(tmp / "copy", "gone"), filled(tmp / "served", "gone")
+    for option in (), ("-a",):
+        with Server(source) as server:
+            fails("that would be 1 names", "sync", "--delete", "--max-delete", 0, *option, server.url(), copy)
+        with Server(served, "--writable") as server:
+            fails("that would be 1 names", "sync", "--delete", "--max-delete", 0, *option, f"{source}/", server.url())
+        for end in copy, served:
+            mode = 0o755 if end == copy and not option else 0o555  # get leaves them to the umask
+            assert (end / "closed").stat().st_mode & 0o777 == mode and (end / "gone").exists(), (end, option)
+            (end / "closed").chmod(0o755)
+            shutil.rmtree(end / "closed")
+    (source / "closed").chmod(0o755)
+
+
 def case_a_list_that_hides_names(tmp):
     """A name goes only if the server, asked for it, says that there is no such file."""
     answers = {b"hidden": (0, attributes(FILE, 1)), b"broken": (errno.EIO, b""), b"gone": (errno.ENOENT, b"")}

@@ -1,6 +1,6 @@
 /* Preloaded into a program: fsync() of a regular file or a block device is EIO, the first
  * $WEFT_TEST_FSYNC_FAILS times or always. With $WEFT_TEST_FSYNC_KILLS, that of a folder kills the
- * program.
+ * program; with $WEFT_TEST_FSYNC_FOLDERS it is that error.
  */
 #include <errno.h>
 #include <signal.h>
@@ -14,8 +14,13 @@ static atomic_int calls;
 
 __attribute__((visibility("default"))) int fsync(int fd) {
   const char* times = getenv("WEFT_TEST_FSYNC_FAILS");
+  const char* of_folders = getenv("WEFT_TEST_FSYNC_FOLDERS");
   struct stat s;
   if (fstat(fd, &s) != 0) return -1;
+  if (S_ISDIR(s.st_mode) && of_folders != NULL) {
+    errno = atoi(of_folders);
+    return -1;
+  }
   if (S_ISDIR(s.st_mode) && getenv("WEFT_TEST_FSYNC_KILLS") != NULL) kill(getpid(), SIGKILL);
   if ((S_ISREG(s.st_mode) || S_ISBLK(s.st_mode)) &&
       (times == NULL || atomic_fetch_add(&calls, 1) < atoi(times))) {

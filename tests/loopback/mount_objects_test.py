@@ -7,6 +7,7 @@
 import errno
 import fcntl
 import os
+import stat
 import sys
 import threading
 
@@ -38,6 +39,18 @@ def case_locks_are_refused(tmp):
     with Served(tmp, "writable") as served, open(served.at / "file", "w+b", buffering=0) as file:
         for call in (fcntl.flock, fcntl.lockf):
             assert error_of(call, file.fileno(), fcntl.LOCK_EX | fcntl.LOCK_NB) == errno.ENOLCK, call
+
+
+def case_a_program_with_the_rights_of_its_owner(tmp):
+    """Who writes to it is whoever has the folder mounted, although the server may be root."""
+    with Served(tmp, "writable") as served:
+        program = served.source / "program"
+        for before, then in ((0o4755, 0o755), (0o2755, 0o755), (0o2745, 0o2745)):
+            program.write_text("old")
+            program.chmod(before)
+            with open(served.at / "program", "r+") as out:
+                out.write("new")
+            assert stat.S_IMODE(program.stat().st_mode) == then and program.read_text() == "new", oct(before)
 
 
 class CutServed(Served):

@@ -36,6 +36,7 @@ struct Cast {
   bool first_reads_once = false;  // the first reader makes one call, and no more
   bool spins = true;              // a reader looks any number of times before it sleeps; else twice
   bool keeps = false;             // windows stay open between calls
+  bool leaves_out = false;        // some reads ask the kernel only when they are ready to sleep
   bool raw = false;               // the first reader makes some calls that nobody sees
   bool killed = false;
   bool banned = false;  // the second writer may not begin to use the ring
@@ -357,10 +358,13 @@ class Model {
       return;
     }
     if (reading.in_call == 0) {
-      reading.call =
-          GrantReader(cast_.reads, {.waits = true, .grants = true, .keeps = cast_.keeps});
       reading.in_call = 1;
+      reading.call = GrantReader(cast_.reads, {.keeps = cast_.keeps});
       out.push_back(n);
+      if (cast_.leaves_out) {
+        reading.call = GrantReader(cast_.reads, {.keeps = cast_.keeps, .looks = false});
+        out.push_back(n);
+      }
       if (cast_.raw && r == 0 && s.dead == 0) {
         n = s;
         n.reading[r].raw = 1;
@@ -415,25 +419,22 @@ void expect_right(const Cast& cast) {
   ::testing::Test::RecordProperty("states", static_cast<int>(found.states));
 }
 
-const Cast kAlone{.sends = {4, 0, 0}};
-const Cast kTwoWriters{.sends = {2, 2, 0}, .keeps = true};
+const Cast kAlone{.sends = {4, 0, 0}, .leaves_out = true};
+const Cast kTwoWriters{.sends = {2, 2, 0}, .keeps = true, .leaves_out = true};
 const Cast kOneIsBanned{.sends = {2, 2, 0}, .keeps = true, .banned = true};
-const Cast kTwoReaders{.sends = {2, 0, 0}, .readers = 2, .spins = false};
+const Cast kTwoReaders{.sends = {2, 0, 0}, .readers = 2, .spins = false, .leaves_out = true};
 const Cast kTwoReadersKilled{
     .sends = {2, 0, 0}, .queue = 1, .readers = 2, .reads = 1, .spins = false, .killed = true};
-const Cast kSpilled{.sends = {4, 0, 0}, .spiller = true, .keeps = true};
+const Cast kSpilled{.sends = {4, 0, 0}, .spiller = true, .keeps = true, .leaves_out = true};
 const Cast kUnseen{.sends = {4, 0, 0}, .spiller = true, .keeps = true, .raw = true};
-const Cast kKilled{.sends = {4, 0, 0}, .spiller = true, .keeps = true, .killed = true};
+const Cast kKilled{
+    .sends = {4, 0, 0}, .spiller = true, .keeps = true, .leaves_out = true, .killed = true};
 const Cast kInterrupted{.sends = {2, 0, 1}};
 
 TEST(SocketGrantModel, OneWriterAndOneReader) { expect_right(kAlone); }
-
 TEST(SocketGrantModel, TwoWriters) { expect_right(kTwoWriters); }
-
 TEST(SocketGrantModel, TwoWritersOfWhomOneMayNotBegin) { expect_right(kOneIsBanned); }
-
 TEST(SocketGrantModel, TwoReaders) { expect_right(kTwoReaders); }
-
 TEST(SocketGrantModel, AThreadThatTakesBackAtAnyTime) { expect_right(kSpilled); }
 
 TEST(SocketGrantModel, ReadsThatNobodySees) { expect_right(kUnseen); }

@@ -121,6 +121,17 @@ print('octets', sum(map(len, taken)) == wanted, 'empty', taken.count(b'')); done
 for one in threads: one.join()
 """
 
+# A thread is cancelled asleep in epoll_wait. It never ends for Python, so neither does the program.
+EPOLL_CANCELLED = """
+import ctypes; libc = ctypes.CDLL(None); events = (ctypes.c_char * 64)()
+c, a = pair(); p = select.epoll(); p.register(a, select.EPOLLIN)
+t = threading.Thread(target=lambda: libc.epoll_wait(p.fileno(), events, 4, -1), daemon=True); t.start()
+time.sleep(0.3); print('cancelled', libc.pthread_cancel(ctypes.c_ulong(t.ident))); time.sleep(0.2)
+d, b = pair(); p.register(b, select.EPOLLIN); names = {a.fileno(): 'a', b.fileno(): 'b'}
+print('quiet', look(p, names, 0.2)); c.sendall(b'x'); print('one', look(p, names, 20), a.recv(9))
+sys.stdout.flush(); os._exit(0)
+"""
+
 DUP = """
 c, a = pair()
 n = os.dup(a.fileno()); m = fcntl.fcntl(a, fcntl.F_DUPFD_CLOEXEC, 40); k = os.dup2(a.fileno(), 55)
@@ -199,7 +210,7 @@ def compared(script):
 
 
 CASES = {"epoll": compared(EPOLL), "epoll_early": compared(EPOLL_EARLY), "epoll_threads": compared(EPOLL_THREADS),
-         "dup": compared(DUP), "others": compared(OTHERS),
+         "epoll_cancelled": compared(EPOLL_CANCELLED), "dup": compared(DUP), "others": compared(OTHERS),
          "two_threads": compared(TWO_THREADS)}
 
 if __name__ == "__main__":

@@ -62,6 +62,31 @@ def rules(network):
             server.end()
 
 
+CLIENT_WITHOUT_STDERR = """
+import os, socket, sys
+os.close(2)
+s = socket.create_connection((sys.argv[1], int(sys.argv[2])))
+assert s.fileno() == 2
+for _ in range(300): s.sendall(b'x'); assert s.recv(100) == b'x'
+other = socket.create_connection((sys.argv[1], int(sys.argv[2])))
+for _ in range(300): other.sendall(b'x'); assert other.recv(100) == b'x'
+os.dup2(other.fileno(), 2)
+other.sendall(b'y')
+assert other.recv(100) == b'y'
+"""
+
+
+def why_without_stderr(network):
+    """A program that has closed stderr has a connection by that number, which gets no line of --why."""
+    port = free_port()
+    for raw in ({"raw": True}, {"options": ("--sockets",)}):
+        server = network.start(["/usr/bin/python3", "-c", ASYNC_SERVER, network.server.v4, port], **raw)
+        server.listening(port)
+        client = ["/usr/bin/python3", "-c", CLIENT_WITHOUT_STDERR, network.server.v4, port]
+        network.connect(client, options=("--sockets", "--why")).expect(0, LIMIT_S)
+        server.end()
+
+
 def stat_of(network, pid):
     """What `weft stat --sockets` says of a process."""
     out = network.start([WEFT, "stat", pid, "--sockets", "--json"], raw=True).expect(0, LIMIT_S)
@@ -218,7 +243,7 @@ def iwarp_mode_slow_client(network):
 
 
 CASES = {case.__name__: case for case in (
-    rules, hidden_state, iwarp_mode, iwarp_mode_slow_client)} | {
+    rules, why_without_stderr, hidden_state, iwarp_mode, iwarp_mode_slow_client)} | {
         stat.__name__: everywhere(stat)}
 
 if __name__ == "__main__":

@@ -169,7 +169,7 @@ def iperf3(s):
     need("iperf3")
     port = free_port()
     server = s.serve(["iperf3", "-s", "--forceflush", "-B", s.host, "-p", port]).listening(port)
-    tests = (["-n", "50M"], ["-n", "50M", "-R"], ["-t", "1", "--bidir"], ["-n", "2M", "-l", "100"])
+    tests = (["-n", "500M"], ["-n", "500M", "-R"], ["-t", "1", "--bidir"], ["-n", "2M", "-l", "100"])
     for number, options in enumerate(tests, 1):
         server.wait_for(f"(test #{number})")  # it turns clients away until then
         out = s.must(["iperf3", "-J", "-c", s.host, "-p", port, *options])

@@ -133,10 +133,11 @@ async def main():
 asyncio.run(main())
 """
 # The same with a listener in IWARP mode.
+MODE_BACKLOG = 4096
 MODE_SERVER = ASYNC_SERVER.replace("asyncio.start_server(serve, sys.argv[1], int(sys.argv[2]))",
-                                   "asyncio.start_server(serve, sock=listener)").replace(
+                                   f"asyncio.start_server(serve, sock=listener, backlog={MODE_BACKLOG})").replace(
     "import asyncio, sys", f"""import asyncio, socket, sys
-listener = socket.create_server((sys.argv[1], int(sys.argv[2])), backlog=4096)
+listener = socket.create_server((sys.argv[1], int(sys.argv[2])))
 listener.{MODE}
 """)
 ASYNC_CLIENT = """

@@ -174,6 +174,28 @@ TEST(CheckAccesses, TwoOpenWritesToTheSameOctets) {
   EXPECT_EQ(p.found.size(), 1U);
 }
 
+TEST(CheckAccesses, AWriteThatBrokeMidwayIsOpenNoLonger) {
+  const void* broken = nullptr;
+  Program p;
+  Rules rules([&](const Finding& finding) { p.found.push_back(finding); }, [](Finding&) {},
+              [](auto) { return Summed{}; }, [&](const void* qp) { return qp == broken; });
+  EXPECT_TRUE(rules.turn_on("W15"));
+  for (const void* end : {&ends[0], &ends[1]}) {
+    Made made;
+    made.handle = end;
+    made.kind = Kind::kQp;
+    rules.made(made, p.here("rdma_create_qp"));
+  }
+  rules.accessed({&ends[0], kRemoteWrite, {100, 50}, true, false});
+  broken = &ends[0];
+  rules.accessed({&ends[1], kRemoteWrite, {100, 50}, true, true});
+  EXPECT_TRUE(p.found.empty());
+  broken = nullptr;
+  rules.accessed({&ends[0], kRemoteWrite, {100, 50}, true, false});
+  rules.accessed({&ends[1], kRemoteWrite, {100, 50}, true, true});
+  EXPECT_EQ(p.found.size(), 1U);
+}
+
 TEST(CheckAccesses, WhichOfTwoOpenWritesIsSeenFirstMakesNoDifference) {
   const auto found_if = [](int first) {
     Program p;

@@ -103,14 +103,14 @@ TEST(CheckQueues, AnOverflowIsReportedOncePerQueue) {
 
 TEST(CheckQueues, AWaitIsReportedOnlyIfNobodyHasPolledSinceItWasArmed) {
   Program p;
-  p.rules.armed(&cq, 1, p.here("ibv_req_notify_cq"));
-  p.rules.polls(&cq);
-  p.rules.waits(&channel, p.here("ibv_get_cq_event"));
+  p.rules.armed(&cq, 1, 1, p.here("ibv_req_notify_cq"));
+  p.rules.polls(&cq, 1);
+  p.rules.waits(&channel, 1, 1, p.here("ibv_get_cq_event"));
   EXPECT_EQ(p.ids(), "");
-  p.rules.armed(&cq, 2, p.here("ibv_req_notify_cq"));
-  p.rules.waits(&region, p.here("ibv_get_cq_event"));  // another channel
+  p.rules.armed(&cq, 2, 1, p.here("ibv_req_notify_cq"));
+  p.rules.waits(&region, 1, 1, p.here("ibv_get_cq_event"));  // another channel
   EXPECT_EQ(p.ids(), "");
-  p.rules.waits(&channel, p.here("ibv_get_cq_event"));
+  p.rules.waits(&channel, 1, 1, p.here("ibv_get_cq_event"));
   ASSERT_EQ(p.ids(), "W40 ");
   ASSERT_EQ(p.found[0].notes.size(), 2U);
   EXPECT_EQ(p.found[0].notes[1].at, 6U);

@@ -152,6 +152,20 @@ TEST(CheckRules, TheReasonWhyMemoryIsRefused) {
   EXPECT_EQ(p.found[0].notes[1].text, "and deregistered");
 }
 
+TEST(CheckRules, AKeyThatAnotherObjectGotMeanwhileLivesOn) {
+  Program p;
+  p.make_qp(&objects[0], 4);
+  p.make(&objects[1], Kind::kMr);
+  p.make(&objects[2], Kind::kMr);
+  p.rules.keyed({&objects[1], 5, 100, 50, 1U}, p.here("ibv_reg_mr"));
+  p.rules.keyed({&objects[2], 5, 200, 50, 1U}, p.here("ibv_reg_mr"));
+  p.rules.keyed({&objects[1], 6, 100, 50, 1U}, p.here("ibv_rereg_mr"));
+  p.rules.destroyed(&objects[1], p.here("ibv_dereg_mr"));
+  p.rules.refused({&objects[0], Fault::kRight, true, 2, 5, 200, 1});
+  ASSERT_EQ(p.found.size(), 1U);
+  EXPECT_NE(p.found[0].text.find("was made without IBV_ACCESS_REMOTE_WRITE"), std::string::npos);
+}
+
 TEST(CheckRules, DeadKeysAreForgottenInTheirOrder) {
   Program p;
   p.make_qp(&objects[0], 4);

@@ -169,8 +169,8 @@ TEST(FaultFile, MistakesNameThePlaceAndSayWhatIsLegal) {
         std::pair<std::string_view, std::string_view>("kill SIGFOO after 1s",
                                                       "'SIGFOO': write a signal: SIGKILL"),
         std::pair<std::string_view, std::string_view>("fail reg_mr on 1st as", "write a name"),
-        std::pair<std::string_view, std::string_view>("link delay 1ms on qp 0 as slow",
-                                                      "'as': a link has its delay or rate from"),
+        std::pair<std::string_view, std::string_view>(
+            "link delay 1ms on qp 0 as slow", "'as': a link has its delay, rate or loss from"),
         std::pair<std::string_view, std::string_view>(
             "fail reg_mr on 1st as 2s", "'2s': write a name; it begins with no number"),
         std::pair<std::string_view, std::string_view>("fail reg_mr after 99999999999999999999s",

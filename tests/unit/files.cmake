@@ -5,6 +5,7 @@ if(TARGET weft_files)
     LABELS unit
     SOURCES "${CMAKE_CURRENT_LIST_DIR}/files_attributes_test.cc"
             "${CMAKE_CURRENT_LIST_DIR}/files_changes_test.cc"
+            "${CMAKE_CURRENT_LIST_DIR}/files_details_test.cc"
             "${CMAKE_CURRENT_LIST_DIR}/files_extras_test.cc"
             "${CMAKE_CURRENT_LIST_DIR}/files_filter_test.cc"
             "${CMAKE_CURRENT_LIST_DIR}/files_hidden_test.cc"
@@ -16,6 +17,9 @@ if(TARGET weft_files)
             "${CMAKE_CURRENT_LIST_DIR}/files_protocol_test.cc"
             "${CMAKE_CURRENT_LIST_DIR}/files_session_memory_test.cc"
             "${CMAKE_CURRENT_LIST_DIR}/files_session_test.cc"
+            "${CMAKE_CURRENT_LIST_DIR}/files_set_ids_test.cc"
+            "${CMAKE_CURRENT_LIST_DIR}/files_status_port_test.cc"
+            "${CMAKE_CURRENT_LIST_DIR}/files_streams_test.cc"
             "${CMAKE_CURRENT_LIST_DIR}/files_unflushed_test.cc"
     DEPS weft_mount weft_files)
 endif()

@@ -14,6 +14,9 @@ TEST(Unflushed, ComeOnceAndTheDeepestFirst) {
   for (const char* one : {"", "a", "a/b/c", "z", "a/b", "a/b/c"}) folders.note(one);
   EXPECT_EQ(folders.in_order(), (Paths{"a/b/c", "a/b", "a", "z", ""}));
   EXPECT_FALSE(folders.empty());
+  folders.forget("a/b");
+  folders.forget("a/file");
+  EXPECT_EQ(folders.in_order(), (Paths{"a/b/c", "a", "z", ""}));
   folders.clear();
   EXPECT_TRUE(folders.empty());
   EXPECT_EQ(folders.in_order(), Paths());

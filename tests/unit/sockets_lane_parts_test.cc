@@ -12,6 +12,7 @@
 #include "sockets/granted/reading_habits.h"
 #include "sockets/granted/writers_lock.h"
 #include "sockets/granted/writing_habits.h"
+#include "sockets/spin.h"
 
 namespace weft::sockets::granted {
 namespace {
@@ -126,11 +127,39 @@ TEST(LaneReadingHabits, RingThatBroughtNothingIsOfferedAtTrialsUntilItDoes) {
   ReadingHabits habits;
   while (!habits.waits().often()) {
     EXPECT_TRUE(habits.waits().worth_it());
-    habits.note_wait(false);
+    habits.note_wait(true, true, false);
   }
   EXPECT_FALSE(habits.waits().worth_it());
-  habits.note_wait(true);
+  habits.note_wait(true, true, true);
   EXPECT_TRUE(habits.waits().worth_it());
+}
+
+TEST(LaneReadingHabits, ReadThatFoundItsOctetsInTcpAtOnceSaysNothingOfTheRing) {
+  ReadingHabits habits;
+  for (int i = 0; i < 1000; ++i) habits.note_wait(true, false, false);
+  EXPECT_FALSE(habits.waits().often());
+  // Those that are left out count, so that a trial comes.
+  for (int i = 0; i < 1000; ++i) habits.note_wait(habits.waits().worth_it(), true, false);
+  EXPECT_TRUE(habits.waits().often());
+  int left_out = 0;
+  while (!habits.waits().worth_it() && left_out < 1000) {
+    habits.note_wait(false, false, false);
+    ++left_out;
+  }
+  EXPECT_LT(left_out, 100);
+}
+
+TEST(LaneSpin, BudgetIsNoMoreThanHalvedWhereTheThreadDidNotRun) {
+  SpinBudget budget{};
+  begin_spin(budget);
+  const auto look = [] {
+    usleep(1000);
+    return false;
+  };
+  EXPECT_FALSE(spin(budget, look));
+  EXPECT_EQ(kSpinMaxNs / 2, budget.ns.load());
+  for (int i = 0; i < 10; ++i) EXPECT_FALSE(spin(budget, look));
+  EXPECT_EQ(kSpinMinNs, budget.ns.load());
 }
 
 TEST(LaneWritingHabits, EachBanIsLongerUntilLongAgo) {

@@ -191,7 +191,8 @@ TEST_F(Lanes, CallThatASignalHandlerForksInGoesOnInTheChild) {
 }
 
 TEST_F(Lanes, LockThatAThreadOfTheParentHadIsFreeInAChild) {
-  numbers::find(a_)->watch_lock.lock();
+  const auto lock = [&]() WEFT_NOT_ANALYZED { numbers::find(a_)->watch_lock.lock(); };
+  lock();
   numbers::in_child();
   numbers::note_instance(1'000'000);  // takes it
 }
@@ -413,7 +414,7 @@ TEST_F(Lanes, ReadsThatNobodySeesEndNoRing) {
   ASSERT_EQ(::recv(b_, room.data(), room.size(), 0), 6);
   // Its writer has used no ring for long, and runs elsewhere, perhaps.
   while (!lane_of(b_)->reading.waits().often() || !lane_of(b_)->reading.waits().worth_it()) {
-    lane_of(b_)->reading.note_wait(false);
+    lane_of(b_)->reading.note_wait(true, true, false);
   }
   lane_of(b_)->rings.segment().cores[lane_of(a_)->connection.end] = 0;
   ASSERT_EQ(::send(a_, "next", 4, 0), 4);

@@ -97,6 +97,11 @@ int sync(Command& c) {
   }
   c.copy.options.recursive = true;
   c.copy.options.only_newer = true;
+  if (c.copy.options.durable && !c.copy.sync_waits) {
+    return usage("--durable and --no-durable: only one of them can be meant");
+  }
+  c.copy.options.flush_same = c.copy.options.durable;
+  c.copy.options.durable = c.copy.sync_waits;
   c.copy.options.state_folder = files::state_folder();
   const auto source = cli::parse_remote_path(c.copy.paths.front(), c.port, files::kDefaultPort);
   if (!source) return cli::report_failure(source.error());

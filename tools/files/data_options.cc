@@ -149,9 +149,10 @@ cli::Arguments* add_copy(cli::Arguments& app, Command& c, Command::Kind kind, co
   return sub;
 }
 
-void add_promises(cli::Arguments& command, Command& c) {
-  command.add_flag("--durable", c.copy.options.durable,
-                   "Wait until each file is on the disk, before it gets its name");
+constexpr const char* kDurable = "Wait until each file is on the disk, before it gets its name";
+
+void add_promises(cli::Arguments& command, Command& c, const char* durable) {
+  command.add_flag("--durable", c.copy.options.durable, durable);
   command.add_flag("--strict", c.copy.options.strict,
                    "Only files that nobody has open for writing while they are copied, not even "
                    "through a mapping: by a read lease, which local file systems have and the "
@@ -186,7 +187,7 @@ void add_get(cli::Arguments& app, Command& c) {
   sub->add_flag("!--no-resume", c.copy.options.resume,
                 "Start anew where an earlier copy was interrupted");
   add_direct(*sub, c);
-  add_promises(*sub, c);
+  add_promises(*sub, c, kDurable);
 }
 
 void add_put(cli::Arguments& app, Command& c) {
@@ -197,7 +198,7 @@ void add_put(cli::Arguments& app, Command& c) {
   sub->add_flag("--verify", c.copy.options.verify, "Compare checksums with the server's files");
   sub->add_flag("!--no-resume", c.copy.options.resume,
                 "Start anew where an earlier copy was interrupted");
-  add_promises(*sub, c);
+  add_promises(*sub, c, kDurable);
 }
 
 void add_sync(cli::Arguments& app, Command& c) {
@@ -220,8 +221,12 @@ void add_sync(cli::Arguments& app, Command& c) {
                   "Octets of names to remove that are kept, rather than looked for twice")
       .group("");
   sub->add_flag("--verify", c.copy.options.verify, "Compare checksums of the copied files");
+  sub->add_flag("!--no-durable", c.copy.sync_waits,
+                "Do not wait until what is copied is on the disk");
   add_direct(*sub, c);
-  add_promises(*sub, c);
+  add_promises(*sub, c,
+               "Flush also files to the disk that are there already. Files that are copied, and "
+               "names, are on the disk in any case before sync ends, without --no-durable");
 }
 
 }  // namespace

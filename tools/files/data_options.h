@@ -14,6 +14,7 @@ namespace weft::data {
 
 struct CopyCommand {
   files::CopyOptions options;
+  bool sync_waits = true;          // sync: without --no-durable
   std::vector<std::string> paths;  // sources, and the destination last
   ReportOptions report;
 };

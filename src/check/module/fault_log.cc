@@ -11,7 +11,6 @@
 #include "check/module/output.h"
 #include "faults/fault_file.h"
 #include "os/fd.h"
-#include "os/say.h"
 
 namespace weft::check {
 namespace {
@@ -53,7 +52,7 @@ void FaultLog::write(faults::FaultRule rule) {
   const os::Fd file(::open(path_.c_str(), O_WRONLY | O_APPEND | O_CLOEXEC));
   const bool good = file && put(file.get(), line);
   if (good || std::exchange(failed_, true)) return;
-  os::say("weft faults: %s: %s; the log is not whole\n", path_.c_str(), std::strerror(errno));
+  tell_user("weft faults: %s: %s; the log is not whole\n", path_.c_str(), std::strerror(errno));
 }
 
 }  // namespace weft::check

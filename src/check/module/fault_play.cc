@@ -6,8 +6,10 @@
 
 #include <algorithm>
 #include <array>
+#include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <limits>
 #include <thread>
 
 #include "check/module/observe.h"
@@ -40,6 +42,13 @@ std::string rate_text(std::uint64_t bits_per_second) {
   return ", rate " + std::to_string(bits_per_second / 1000) + " kbit/s";
 }
 
+std::string loss_text(double percent) {
+  if (percent == 0) return {};
+  std::array<char, 32> out{};
+  static_cast<void>(std::snprintf(out.data(), out.size(), ", loss %.3g %%", percent));
+  return out.data();
+}
+
 }  // namespace
 
 std::unique_ptr<FaultPlay> FaultPlay::open() {
@@ -64,7 +73,7 @@ std::unique_ptr<FaultPlay> FaultPlay::open() {
 }
 
 FaultPlay::FaultPlay(FaultPlayer player, FaultLog log)
-    : player_(std::move(player)), log_(std::move(log)) {}
+    : player_(std::move(player)), peers_(player_.peers()), log_(std::move(log)) {}
 
 std::string FaultPlay::library_of(const void* address) {
   Dl_info found{};
@@ -75,7 +84,8 @@ std::string FaultPlay::library_of(const void* address) {
 
 std::optional<std::uint32_t> FaultPlay::number_of(const void* qp) const {
   const auto known = known_.find(qp);
-  return known != known_.end() ? std::optional(known->second.number) : std::nullopt;
+  const bool is_qp = known != known_.end() && known->second.kind == Kind::kQp;
+  return is_qp ? std::optional(known->second.number) : std::nullopt;
 }
 
 std::chrono::nanoseconds FaultPlay::now() const {
@@ -106,8 +116,8 @@ void FaultPlay::act(const Action& action) {
   if (rule.effect == Effect::kCmOfAll) raise_cm(rule);
   if (rule.effect == Effect::kDisconnect) disconnect(rule);
   if (rule.effect == Effect::kKill) {
-    os::say("weft faults: line %d: this process gets SIG%s\n", rule.line,
-            sigabbrev_np(rule.number));
+    tell_user("weft faults: line %d: this process gets SIG%s\n", rule.line,
+              sigabbrev_np(rule.number));
     orders_.push_back({Order::What::kKill, nullptr, rule.number});
   }
   act_if_due();
@@ -123,9 +133,11 @@ void FaultPlay::act_if_due() {
 
 const FaultPlay::Known* FaultPlay::find(const FaultRule& rule) const {
   const auto& made = made_[static_cast<std::size_t>(rule.object)];
-  const auto known = rule.place < made.size() ? known_.find(made[rule.place]) : known_.end();
+  const std::uint64_t place =
+      player_.named_qp(rule.place, rule.peer).value_or(std::numeric_limits<std::uint64_t>::max());
+  const auto known = place < made.size() ? known_.find(made[place]) : known_.end();
   if (known != known_.end()) return &known->second;
-  os::say("weft faults: line %d: there is no such object now, so nothing happens\n", rule.line);
+  tell_user("weft faults: line %d: there is no such object now, so nothing happens\n", rule.line);
   return nullptr;
 }
 
@@ -149,8 +161,8 @@ void FaultPlay::raise(const FaultRule& rule) {
   }
   if (rule.number == kCqError) break_users(handle);
   if (rule.number == kDeviceFatal) break_users(nullptr);
-  os::say("weft faults: line %d: the event %s\n", rule.line,
-          std::string(faults::event_name(rule.number)).c_str());
+  tell_user("weft faults: line %d: the event %s\n", rule.line,
+            std::string(faults::event_name(rule.number)).c_str());
   orders_.push_back({Order::What::kRaise, handle, rule.number});
 }
 
@@ -160,24 +172,24 @@ void FaultPlay::raise_cm(const FaultRule& rule) {
     break_users(nullptr);
     orders_.push_back({Order::What::kRaise, nullptr, kDeviceFatal});
   }
-  os::say("weft faults: line %d: the event %s of rdma_cm, for each id\n", rule.line,
-          std::string(faults::cm_event_name(rule.number)).c_str());
+  tell_user("weft faults: line %d: the event %s of rdma_cm, for each id\n", rule.line,
+            std::string(faults::cm_event_name(rule.number)).c_str());
   orders_.push_back({Order::What::kRaiseCm, nullptr, rule.number});
 }
 
 void FaultPlay::disconnect(const FaultRule& rule) {
   const Known* const qp = find(rule);
   if (qp == nullptr) return;
-  os::say("weft faults: line %d: the connection of queue pair number %u breaks\n", rule.line,
-          qp->number);
+  tell_user("weft faults: line %d: the connection of queue pair number %u breaks\n", rule.line,
+            qp->number);
   orders_.push_back({Order::What::kDisconnect, qp->handle});
 }
 
 void FaultPlay::say(const faults::Struck& struck, const char* call,
                     const std::vector<Frame>& frames) {
-  os::say("weft faults: line %d: %s, call %llu of it, fails with %s\n  called at %s\n", struck.line,
-          call, static_cast<unsigned long long>(struck.count), strerrorname_np(struck.error),
-          places(frames, "\n         by ").c_str());
+  tell_user("weft faults: line %d: %s, call %llu of it, fails with %s\n  called at %s\n",
+            struck.line, call, static_cast<unsigned long long>(struck.count),
+            strerrorname_np(struck.error), places(frames, "\n         by ").c_str());
   log_.write(struck.exact);
   act_if_due();
 }
@@ -192,23 +204,21 @@ void FaultPlay::made(const Made& object) {
   const auto kind = object_of(object.kind);
   if (kind == faults::Object::kDevice) return;
   made_[static_cast<std::size_t>(kind)].push_back(object.handle);
-  known_[object.handle] = {object.handle, object.kind, object.number, object.parents[1],
-                           object.parents[2]};
+  known_[object.handle] = {object.handle,     object.kind,       object.number,
+                           object.parents[1], object.parents[2], object.is_datagram};
   if (object.kind != Kind::kQp) return;
   emptied(object.handle);  // another one may have had this number
   of_number_[object.number] = object.handle;
   player_.made_qp(object.number);
-  if (object.is_datagram) tell_datagrams(object.number);
+  if (object.is_datagram) tell_misfits(known_[object.handle]);
 }
 
 // Once for each rule, though it may mean several of them.
-void FaultPlay::tell_datagrams(std::uint32_t qp) {
-  for (const int line : player_.of_connections(qp)) {
-    if (!told_datagrams_.insert(line).second) continue;
-    os::say(
-        "weft faults: line %d: no effect on queue pair number %u: it is of datagrams (UD), and the "
-        "rule is for connections\n",
-        line, qp);
+void FaultPlay::tell_misfits(const Known& qp) {
+  for (const auto& [line, why] : player_.misfits(qp.number, qp.is_datagram)) {
+    if (!told_misfits_.insert({line, qp.is_datagram}).second) continue;
+    tell_user("weft faults: line %d: no effect on queue pair number %u%s: %s\n", line, qp.number,
+              qp.is_datagram ? ", which is of datagrams (UD)" : "", why);
   }
 }
 
@@ -219,7 +229,25 @@ void FaultPlay::emptied(const void* handle) {
   if (known == known_.end()) return;
   broken_.erase(queue_of(known->second.number, false));
   broken_.erase(queue_of(known->second.number, true));
+  player_.flushed(known->second.number);
   lost_.erase(handle);
+}
+
+std::uint64_t FaultPlay::posting(const Posted& request) {
+  const auto qp = number_of(request.qp);
+  return qp ? player_.posts(*qp, request.bytes, request.signaled) : 0;
+}
+
+void FaultPlay::refused(const void* qp, std::uint64_t octets, std::uint64_t at, bool signaled) {
+  if (const auto number = number_of(qp)) player_.refused(*number, octets, at, signaled);
+}
+
+void FaultPlay::posting_receive(const PostedReceive& receive) {
+  if (const auto qp = number_of(receive.queue)) player_.posts_receives(*qp, receive.octets);
+}
+
+void FaultPlay::refused_receive(const PostedReceive& receive) {
+  if (const auto qp = number_of(receive.queue)) player_.refused_receives(*qp, receive.octets);
 }
 
 // The queue pair breaks by the request itself: what was posted before it is done first.
@@ -246,27 +274,32 @@ int FaultPlay::fails(std::uint32_t qp, std::uint64_t wr_id) {
   lost_.erase(lost);
   if (!player_.had_effect(by.line, now())) by.exact.name.clear();
   log_.write(by.exact);
-  os::say("weft faults: line %d: queue pair number %u: request %llu is lost, and ends with %s\n",
-          by.line, qp, static_cast<unsigned long long>(by.count),
-          std::string(faults::status_name(by.error)).c_str());
+  tell_user("weft faults: line %d: queue pair number %u: request %llu is lost, and ends with %s\n",
+            by.line, qp, static_cast<unsigned long long>(by.count),
+            std::string(faults::status_name(by.error)).c_str());
   act_if_due();
   return by.error;
 }
 
-int FaultPlay::completes(std::uint32_t qp, std::uint64_t wr_id, bool receive, int status) {
-  if (status != 0) return status == kFlushed ? 0 : fails(qp, wr_id);
+int FaultPlay::completes(const Polled& completion) {
+  const std::uint32_t qp = completion.qp_number;
+  const bool receive = completion.receive;
+  if (completion.status != 0) {
+    player_.flushed(qp);
+    return completion.status == kFlushed ? 0 : fails(qp, completion.wr_id);
+  }
   if (broken_.contains(queue_of(qp, receive))) return kFlushed;
-  const auto struck = player_.completes(qp, receive, now());
+  const auto struck = player_.completes(qp, receive, now(), completion.octets);
   if (!struck) {
     act_if_due();
     return 0;
   }
   log_.write(struck->exact);
   broken_.insert(queue_of(qp, receive));
-  os::say("weft faults: line %d: queue pair number %u: completion %llu of a %s ends with %s\n",
-          struck->line, qp, static_cast<unsigned long long>(struck->count),
-          receive ? "receive" : "send request",
-          std::string(faults::status_name(struck->error)).c_str());
+  tell_user("weft faults: line %d: queue pair number %u: completion %llu of a %s ends with %s\n",
+            struck->line, qp, static_cast<unsigned long long>(struck->count),
+            receive ? "receive" : "send request",
+            std::string(faults::status_name(struck->error)).c_str());
   orders_.push_back({Order::What::kBreak, of_number_[qp]});
   act_if_due();
   return struck->error;
@@ -276,7 +309,7 @@ std::chrono::nanoseconds FaultPlay::receive_late(const void* qp) {
   const auto number = number_of(qp);
   const auto struck = number ? player_.receives(*number, now()) : std::nullopt;
   if (!struck) return {};
-  os::say(
+  tell_user(
       "weft faults: line %d: queue pair number %u: message %llu waits %.3g ms for its receive\n",
       struck->line, *number, static_cast<unsigned long long>(struck->count),
       milliseconds(struck->exact.late));
@@ -285,54 +318,65 @@ std::chrono::nanoseconds FaultPlay::receive_late(const void* qp) {
   return struck->exact.late;
 }
 
-LinkTrouble FaultPlay::link(const void* qp) {
+LinkTrouble FaultPlay::link(const void* qp, const std::string& peer) {
   const auto known = known_.find(qp);
   if (known == known_.end()) return {};
-  LinkTrouble out = player_.link_of(known->second.number, now());
-  if (out.delay.count() != 0 || out.jitter.count() != 0 || out.bits_per_second != 0) {
-    os::say("weft faults: the link of queue pair number %u has delay %.3g ms, jitter %.3g ms%s\n",
-            known->second.number, milliseconds(out.delay), milliseconds(out.jitter),
-            rate_text(out.bits_per_second).c_str());
+  player_.connected(known->second.number, peers_.of(peer));
+  const Known& of = known->second;
+  if (!of.is_datagram) tell_misfits(of);
+  LinkTrouble out = player_.link_of(of.number, now(), of.is_datagram);
+  if (out.delay.count() != 0 || out.jitter.count() != 0 || out.bits_per_second != 0 ||
+      out.loss_percent > 0) {
+    tell_user(
+        "weft faults: the link of queue pair number %u has delay %.3g ms, jitter %.3g ms%s%s\n",
+        of.number, milliseconds(out.delay), milliseconds(out.jitter),
+        rate_text(out.bits_per_second).c_str(), loss_text(out.loss_percent).c_str());
     FaultRule exact;
     exact.effect = Effect::kLink;
-    exact.qp = player_.place_of(known->second.number);
+    exact.qp = player_.place_of(of.number);
     exact.link.delay = out.delay;
     exact.link.jitter = out.jitter;
     exact.link.bits_per_second = out.bits_per_second;
+    exact.link.loss_percent = out.loss_percent;
     log_.write(std::move(exact));
   }
   return out;
 }
 
-void FaultPlay::link_struck(const void* handle, const LinkRule& rule, std::uint64_t octet,
+FaultPlay::LinkOwner FaultPlay::owner_of(const void* qp) const {
+  const auto number = number_of(qp);
+  return number ? LinkOwner{*number, player_.place_of(*number)} : LinkOwner{};
+}
+
+void FaultPlay::link_struck(const LinkOwner& of, const LinkRule& rule, std::uint64_t octet,
                             bool possible) {
-  const auto known = known_.find(handle);
-  const std::uint32_t qp = known != known_.end() ? known->second.number : 0;
+  const std::uint32_t qp = of.number;
   const auto at = static_cast<unsigned long long>(octet);
   if (!possible) {
     const char* const why = rule.what == LinkRule::What::kFlip
                                 ? "its connection has no CRC (weft run --crc), or is no TCP"
                                 : "its connection is no TCP (weft run --path tcp)";
-    return os::say("weft faults: line %d: no effect on queue pair number %u: %s\n", rule.name, qp,
-                   why);
+    return tell_user("weft faults: line %d: no effect on queue pair number %u: %s\n", rule.name, qp,
+                     why);
   }
   FaultRule exact = player_.exact_of(qp, rule.name, octet);
+  exact.qp = of.place;
   if (!player_.had_effect(rule.name, now())) exact.name.clear();
   log_.write(std::move(exact));
   switch (rule.what) {
     case LinkRule::What::kStall:
-      os::say(
+      tell_user(
           "weft faults: line %d: the link of queue pair number %u stalls for %.3g ms at octet "
           "%llu\n",
           rule.name, qp, milliseconds(rule.length), at);
       break;
     case LinkRule::What::kCut:
-      os::say("weft faults: line %d: the link of queue pair number %u is cut at octet %llu\n",
-              rule.name, qp, at);
+      tell_user("weft faults: line %d: the link of queue pair number %u is cut at octet %llu\n",
+                rule.name, qp, at);
       break;
     case LinkRule::What::kFlip:
-      os::say("weft faults: line %d: queue pair number %u: a bit of octet %llu changes\n",
-              rule.name, qp, at);
+      tell_user("weft faults: line %d: queue pair number %u: a bit of octet %llu changes\n",
+                rule.name, qp, at);
       break;
   }
   act_if_due();
@@ -340,7 +384,7 @@ void FaultPlay::link_struck(const void* handle, const LinkRule& rule, std::uint6
 
 void FaultPlay::ended() const {
   for (const int line : player_.unused())
-    os::say("weft faults: line %d had no effect in this process\n", line);
+    tell_user("weft faults: line %d had no effect in this process\n", line);
 }
 
 InjectedCm FaultPlay::fetches(int cm_event) {
@@ -348,15 +392,15 @@ InjectedCm FaultPlay::fetches(int cm_event) {
   if (!replaced) return {};
   log_.write(replaced->struck.exact);
   if (replaced->event == faults::kTimewaitExit) {
-    os::say("weft faults: line %d: TIMEWAIT_EXIT comes behind DISCONNECTED %llu\n",
-            replaced->struck.line, static_cast<unsigned long long>(replaced->struck.count));
+    tell_user("weft faults: line %d: TIMEWAIT_EXIT comes behind DISCONNECTED %llu\n",
+              replaced->struck.line, static_cast<unsigned long long>(replaced->struck.count));
     act_if_due();
     return {true, replaced->event, 0, true};
   }
-  os::say("weft faults: line %d: event %llu of rdma_cm becomes %s with %s\n", replaced->struck.line,
-          static_cast<unsigned long long>(replaced->struck.count),
-          std::string(faults::cm_event_name(replaced->event)).c_str(),
-          strerrorname_np(replaced->struck.error));
+  tell_user("weft faults: line %d: event %llu of rdma_cm becomes %s with %s\n",
+            replaced->struck.line, static_cast<unsigned long long>(replaced->struck.count),
+            std::string(faults::cm_event_name(replaced->event)).c_str(),
+            strerrorname_np(replaced->struck.error));
   act_if_due();
   return {true, replaced->event, replaced->struck.error, false,
           replaced->struck.exact.private_data};

@@ -19,6 +19,7 @@
 
 #include "check/module/fault_log.h"
 #include "check/module/frames.h"
+#include "check/module/peer_names.h"
 #include "check/observer.h"
 #include "faults/fault_player.h"
 #include "os/clock.h"
@@ -53,10 +54,11 @@ class FaultPlay {
   // How this call of the program fails. `qp`: of the queue pair that it is about, or null. `frames`
   // is asked where it does, and `caller` (its address) where a rule is for calls of some libraries.
   template <class Caller, class Frames>
-  [[nodiscard]] Failing call(const char* name, const void* qp, bool has_second, Caller caller,
+  [[nodiscard]] Failing call(const char* name, const void* qp, const Listed& list, Caller caller,
                              Frames frames) {
     const std::string library = player_.asks_library(name) ? library_of(caller()) : std::string();
-    const auto struck = player_.call(name, now(), has_second, number_of(qp), library);
+    const auto struck =
+        player_.call(name, now(), list.has_second, number_of(qp), library, list.octets);
     if (!struck) return {};
     say(*struck, name, frames());
     return {struck->error, struck->second};
@@ -65,21 +67,35 @@ class FaultPlay {
   void destroyed(const void* handle);
   // The queue pair was moved to RESET: it begins anew.
   void emptied(const void* handle);
+  // A rule counts octets, and wants to know of requests and of receives, and of those that are
+  // refused. Any thread.
+  [[nodiscard]] bool wants_octets() const { return player_.wants_octets(); }
+  [[nodiscard]] std::uint64_t posting(const Posted& request);
+  void refused(const void* qp, std::uint64_t octets, std::uint64_t at, bool signaled);
+  void posting_receive(const PostedReceive& receive);
+  void refused_receive(const PostedReceive& receive);
   [[nodiscard]] bool loses(const void* qp, std::uint64_t wr_id);
   // The request that loses() was asked about was refused. `lost`: what it said.
   void not_posted(const void* qp, bool lost);
   // A request of it is lost, and has not been polled yet.
   [[nodiscard]] bool has_lost(const void* qp) const { return lost_.contains(qp); }
   // The status that the program is told; 0: the completion's own.
-  [[nodiscard]] int completes(std::uint32_t qp, std::uint64_t wr_id, bool receive, int status);
+  [[nodiscard]] int completes(const Polled& completion);
   [[nodiscard]] InjectedCm fetches(int cm_event);
   // Whether a rule does so; and for how long the next message of a queue pair waits.
   [[nodiscard]] bool delays_receives() const { return player_.has(faults::Effect::kReceiveLate); }
   [[nodiscard]] std::chrono::nanoseconds receive_late(const void* qp);
-  // The link of a new connection of a queue pair.
-  [[nodiscard]] LinkTrouble link(const void* qp);
-  // A rule of it has its effect, or has none.
-  void link_struck(const void* handle, const LinkRule& rule, std::uint64_t octet, bool possible);
+  // The link of a new connection of a queue pair to a host, or of one of datagrams.
+  [[nodiscard]] LinkTrouble link(const void* qp, const std::string& peer);
+  // The queue pair of a link, which may have octets under way when it is gone: its number, and
+  // which one it is, by creation from 0.
+  struct LinkOwner {
+    std::uint32_t number = 0;
+    std::optional<std::uint64_t> place = {};
+  };
+  [[nodiscard]] LinkOwner owner_of(const void* qp) const;
+  // A rule of its link has its effect, or has none.
+  void link_struck(const LinkOwner& of, const LinkRule& rule, std::uint64_t octet, bool possible);
   // The process ends: rules that nothing came of are named.
   void ended() const;
 
@@ -90,10 +106,11 @@ class FaultPlay {
     std::uint32_t number;
     const void* send_cq;
     const void* receive_cq;
+    bool is_datagram;
   };
   [[nodiscard]] std::chrono::nanoseconds now() const;
   [[nodiscard]] std::optional<std::uint32_t> number_of(const void* qp) const;
-  void tell_datagrams(std::uint32_t qp);
+  void tell_misfits(const Known& qp);
   [[nodiscard]] static std::string library_of(const void* address);
   void say(const faults::Struck& struck, const char* call, const std::vector<Frame>& frames);
   // Those that wait for another rule.
@@ -106,6 +123,7 @@ class FaultPlay {
   [[nodiscard]] const Known* find(const faults::FaultRule& rule) const;
 
   faults::FaultPlayer player_;
+  const PeerNames peers_;
   FaultLog log_;
   const std::int64_t began_ns_ = os::monotonic_ns();
   std::vector<Order> orders_;
@@ -120,7 +138,7 @@ class FaultPlay {
     faults::Struck by;
   };
   std::unordered_map<const void*, Lost> lost_;
-  std::set<int> told_datagrams_;    // lines
+  std::set<std::pair<int, bool>> told_misfits_;  // lines, and whether of datagrams
   std::set<std::uint64_t> broken_;  // queues of queue pairs with a completion that failed
 };
 

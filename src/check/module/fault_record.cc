@@ -11,6 +11,7 @@
 #include <cstring>
 #include <nlohmann/json.hpp>
 
+#include "check/module/output.h"
 #include "check/module/process_name.h"
 #include "os/fd.h"
 #include "os/say.h"
@@ -94,7 +95,7 @@ FaultRecord::FaultRecord(const faults::Plan& plan, std::string process, const st
 bool FaultRecord::next(std::uint64_t place) {
   if (!started_ && !file_.empty()) {
     if (!write_line(file_, {{"process", process_}})) {
-      os::say("weft: %s cannot be written: %s\n", file_.c_str(), std::strerror(errno));
+      tell_user("weft: %s cannot be written: %s\n", file_.c_str(), std::strerror(errno));
     }
   }
   started_ = true;
@@ -104,9 +105,9 @@ bool FaultRecord::next(std::uint64_t place) {
 bool FaultRecord::failing(const char* call, int error, const std::vector<Frame>& frames) {
   const char* name = strerrorname_np(error);
   if (file_.empty()) {
-    os::say("weft faults: call %llu, %s, fails with %s\n  called at %s\n",
-            static_cast<unsigned long long>(counter_.count()), call, name,
-            places(frames, "\n         by ").c_str());
+    tell_user("weft faults: call %llu, %s, fails with %s\n  called at %s\n",
+              static_cast<unsigned long long>(counter_.count()), call, name,
+              places(frames, "\n         by ").c_str());
     return true;
   }
   return write_line(file_, {{"call", call}, {"error", name}, {"at", as_strings(frames)}});
@@ -115,8 +116,8 @@ bool FaultRecord::failing(const char* call, int error, const std::vector<Frame>&
 void FaultRecord::ended(int status, const std::vector<PlacedNote>& left) {
   if (!started_) return;
   if (file_.empty())
-    return os::say("weft faults: %llu calls that may fail\n",
-                   static_cast<unsigned long long>(counter_.count()));
+    return tell_user("weft faults: %llu calls that may fail\n",
+                     static_cast<unsigned long long>(counter_.count()));
   auto handles = nlohmann::json::array();
   for (const PlacedNote& one : left)
     handles.push_back({{"kind", one.text}, {"at", as_strings(one.frames)}});

@@ -1,12 +1,16 @@
 #include "check/module/module.h"
 
 #include <dlfcn.h>
+#include <link.h>
+#include <pthread.h>
 
 #include <mutex>
+#include <optional>
 #include <sstream>
 #include <thread>
 
 #include "check/module/hang_watch.h"
+#include "check/module/own_thread.h"
 #include "check/module/sum.h"
 #include "faults/fallible_calls.h"
 #include "os/clock.h"
@@ -22,7 +26,8 @@ Module::Module(const Hands& hands)
       play_(FaultPlay::open()),
       times_(TimeLog::open()),
       rules_([this](const Finding& finding) { report(finding); },
-             [this](Finding& finding) { place(finding); }, sum_of) {
+             [this](Finding& finding) { place(finding); }, sum_of,
+             [this](const void* qp) { return hands_.unread(qp, Kind::kQp).broken; }) {
   static_cast<void>(look_back());  // the first time may load a library
   if (play_ != nullptr) play_->start([this](const FaultPlay::Action& action) { act(action); });
   std::istringstream also(variable("WEFT_CHECK_ALSO"));
@@ -60,17 +65,73 @@ void Module::owned(const Octets& memory, bool is_own) {
 }
 
 int Module::end(int status) {
-  if (getpid() != process_) return status;  // a child: the mutex may be held
+  if (getpid() == process_) {
+    tell_end(status);
+  } else if (!is_heir_) {
+    return status;  // the mutex may be held, and the findings are the parent's
+  }
+  return status == 0 && exit_status_ != 0 && reports_.is_serious() ? exit_status_ : status;
+}
+
+void Module::tell_end(int status) {
   observe([&] {
+    if (!lock_soon()) return;
+    std::vector<Rules::Watched> holders;
+    {
+      const os::MutexLock lock(mutex_, std::adopt_lock);
+      holders = rules_.may_have_unread();
+    }
+    const Rules::Unreads unread = find_unread(std::move(holders));
     if (!lock_soon()) return;
     const os::MutexLock lock(mutex_, std::adopt_lock);
     lazy_ = false;
     is_over_ = true;
-    rules_.ended();
+    rules_.ended(unread);
     if (faults_ != nullptr) faults_->ended(status, reports_.placed(rules_.left()));
     if (play_ != nullptr) play_->ended();
   });
-  return status == 0 && exit_status_ != 0 && reports_.is_serious() ? exit_status_ : status;
+}
+
+// In between nothing is observed: other handlers around fork() may call verbs.
+void Module::before_fork() {
+  if (!has_rules_ || inside) return;
+  const os::NoCancel guard;
+  forks = inside = lock_soon();
+}
+
+void Module::after_fork(bool in_child) {
+  if (in_child) {
+    is_heir_ = forks;
+    has_tried_ = false;
+    if (forks) reports_.begin_anew();
+  }
+  if (!std::exchange(forks, false)) return;
+  mutex_.unlock();
+  inside = false;
+}
+
+Rules::Unreads Module::find_unread(std::vector<Rules::Watched> of) const {
+  if (of.empty()) return {};
+  const auto found = answer_soon([ask = hands_.unread, of = std::move(of)] {
+    Rules::Unreads out;
+    observe([&] {
+      for (const Rules::Watched& one : of) out[one.handle] = ask(one.handle, one.kind);
+    });
+    return out;
+  });
+  return found.value_or(Rules::Unreads{});
+}
+
+bool Module::may_look_back() {
+  if (!is_heir_ || std::exchange(has_tried_, true)) return is_heir_;
+  is_heir_ = false;
+  observe([&] {
+    const auto looked = answer_soon([] {
+      return dl_iterate_phdr([](dl_phdr_info*, std::size_t, void*) { return 1; }, nullptr);
+    });
+    is_heir_ = looked.has_value();
+  });
+  return is_heir_;
 }
 
 int Module::count_call(const char* call) {
@@ -159,6 +220,9 @@ extern "C" __attribute__((visibility("default"))) weft::check::Observer* weft_ch
   std::call_once(once, [&] {
     weft::check::module = new weft::check::Module(*hands);
     on_exit(weft::check::at_exit, nullptr);
+    pthread_atfork([] { weft::check::module->before_fork(); },
+                   [] { weft::check::module->after_fork(false); },
+                   [] { weft::check::module->after_fork(true); });
     auto* const watch = static_cast<weft_memory_watch*>(dlsym(RTLD_DEFAULT, "weft_memory_watch"));
     if (watch == nullptr) return;
     weft::check::module->watch_memory(*watch, weft::check::memory_gone, weft::check::memory_owned);

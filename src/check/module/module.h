@@ -44,9 +44,13 @@ inline thread_local constinit const void* explained =
 inline thread_local constinit int calls_open = 0;  // of those that may fail, one in another
 inline thread_local constinit const char* outermost = nullptr;  // the first of them
 inline thread_local constinit std::uint64_t posted = 0;         // the number of the last request
+inline thread_local constinit std::uint64_t last_octets = 0;
+inline thread_local constinit std::uint64_t last_at = 0;
+inline thread_local constinit bool last_signaled = false;
 inline thread_local constinit const void* may_lose =
     nullptr;  // the queue pair of the last one that could be lost
 inline thread_local constinit bool loses_it = false;  // it is
+inline thread_local constinit bool forks = false;     // with the mutex
 
 inline std::string variable(const char* name) {
   const char* value = std::getenv(name);
@@ -58,12 +62,15 @@ class Module final : public Observer {
   explicit Module(const Hands& hands);
 
   void in_call(const char* name) override { calling = name; }
-  Failing may_fail(const char* call, const void* qp, bool has_second) override {
+  Failing may_fail(const char* call, const void* qp, const Listed& list) override {
     if (calls_open++ > 0) return {};
     outermost = call;
     with_times([&] { times_->call_begins(call); });
     const int error = faults_ != nullptr ? count_call(call) : 0;
-    return error != 0 ? Failing{error} : play_call(call, qp, has_second);
+    return error != 0 ? Failing{error} : play_call(call, qp, list);
+  }
+  [[nodiscard]] bool wants_octets() const override {
+    return play_ != nullptr && play_->wants_octets();
   }
   void is_over() override {
     if (--calls_open != 0) return;
@@ -81,6 +88,9 @@ class Module final : public Observer {
     with_place([&](Here here) { rules_.destroyed(handle, here); });
     with_play([&] { play_->destroyed(handle); });
     with_times([&] { times_->destroyed(handle); });
+  }
+  void closing(const void* context, const Unread& left) override {
+    with_place([&](Here here) { rules_.closing(context, left, here); });
   }
   void keyed(const Keyed& key) override {
     with_place([&](Here here) { rules_.keyed(key, here); });
@@ -103,6 +113,12 @@ class Module final : public Observer {
       explained = rules_.not_live(handle, here) ? reports_.calling_address(here.at) : nullptr;
     });
   }
+  void inherited(const void* handle, const char* call) override {
+    if (!may_look_back()) return;
+    with_place([&](Here here) {
+      rules_.inherited(handle, {call != nullptr ? call : here.call, here.at});
+    });
+  }
   void failed(int error) override {
     // Not a failure: not yet, or an empty place of a table of GIDs (ENODATA).
     if (error == EAGAIN || error == EINTR || error == EINPROGRESS || error == ENODATA) return;
@@ -122,6 +138,9 @@ class Module final : public Observer {
   }
   void posting(const Posted& request) override {
     may_lose = nullptr;
+    last_octets = request.bytes;
+    last_signaled = request.signaled;
+    if (wants_octets()) with_play([&] { last_at = play_->posting(request); });
     if (request.follower != nullptr) with_times([&] { request.follower->posting(request); });
     // It is looked at later, when the program is elsewhere.
     if (!request.sources.empty() || hang_limit_.count() > 0)
@@ -130,6 +149,7 @@ class Module final : public Observer {
   }
   void not_posted(const void* qp) override {
     without_place([&] { rules_.not_posted(qp, posted); });
+    if (wants_octets()) with_play([&] { play_->refused(qp, last_octets, last_at, last_signaled); });
     if (std::exchange(may_lose, nullptr) == qp) with_play([&] { play_->not_posted(qp, loses_it); });
     with_times([] { TimeQueue::last_not_posted(); });
   }
@@ -156,25 +176,30 @@ class Module final : public Observer {
     with_place([&](Here here) { rules_.overflows(cq, queued, asked, here); });
   }
   void armed(const void* cq, std::size_t queued) override {
-    with_place([&](Here here) { rules_.armed(cq, queued, here); });
+    with_place([&](Here here) { rules_.armed(cq, queued, thread(), here); });
   }
   void polls(const void* cq) override {
-    without_place([&] { rules_.polls(cq); });
+    without_place([&] { rules_.polls(cq, thread()); });
   }
   void entered_twice(const void* handle, const char* call) override {
     with_place([&](Here here) { rules_.entered_twice(handle, {call, here.at}); });
   }
-  void waits(const void* channel) override {
-    with_place([&](Here here) { rules_.waits(channel, here); });
+  void waits(const void* channel, std::size_t armed) override {
+    with_place([&](Here here) { rules_.waits(channel, armed, thread(), here); });
+  }
+  void took_event(const void* cq) override {
+    with_place([&](Here here) { rules_.took_event(cq, thread(), here); });
   }
   void posting_receive(const PostedReceive& receive) override {
     if (receive.follower != nullptr) with_times([&] { receive.follower->posting_receive(); });
+    if (wants_octets()) with_play([&] { play_->posting_receive(receive); });
     if (waiting_.load(std::memory_order_relaxed) || hang_limit_.count() > 0)
       return with_place([&](Here here) { rules_.posting_receive(receive, here); });
     without_place([&] { rules_.posting_receive(receive, {"", 0}); });
   }
   void not_posted_receive(const PostedReceive& receive) override {
     without_place([&] { rules_.not_posted_receive(receive); });
+    if (wants_octets()) with_play([&] { play_->refused_receive(receive); });
     if (receive.follower != nullptr) with_times([&] { receive.follower->not_posted_receive(); });
   }
   void late_receive(const void* qp, Late what, std::uint64_t waited_ns) override {
@@ -192,9 +217,9 @@ class Module final : public Observer {
     });
     return loses_it;
   }
-  int inject(std::uint32_t qp_number, std::uint64_t wr_id, bool receive, int status) override {
+  int inject(const Polled& completion) override {
     int out = 0;
-    with_play([&] { out = play_->completes(qp_number, wr_id, receive, status); });
+    with_play([&] { out = play_->completes(completion); });
     return out;
   }
   InjectedCm inject_cm(int event) override {
@@ -203,11 +228,17 @@ class Module final : public Observer {
     return out;
   }
   // Its rules are told of by a thread that holds nothing.
-  LinkTrouble link(const void* qp) override {
+  LinkTrouble link(const void* qp, const std::string& peer) override {
     LinkTrouble out;
-    with_play([&] { out = play_->link(qp); });
-    out.on_rule = [this, qp](const LinkRule& rule, std::uint64_t octet, bool possible) {
-      with_play([&] { play_->link_struck(qp, rule, octet, possible); });
+    FaultPlay::LinkOwner of;
+    with_play(
+        [&] {
+          out = play_->link(qp, peer);
+          of = play_->owner_of(qp);
+        },
+        true);
+    out.on_rule = [this, of](const LinkRule& rule, std::uint64_t octet, bool possible) {
+      with_play([&] { play_->link_struck(of, rule, octet, possible); });
     };
     return out;
   }
@@ -237,6 +268,11 @@ class Module final : public Observer {
     __atomic_store_n(&watch.gone, tell, __ATOMIC_RELEASE);
     __atomic_store_n(&watch.owned, tell_owned, __ATOMIC_RELEASE);
   }
+
+  // Around fork(), by its thread: a child has the rules whole. Where another thread has them for
+  // long, the child has none.
+  void before_fork() WEFT_NOT_ANALYZED;
+  void after_fork(bool in_child) WEFT_NOT_ANALYZED;
 
   // At exit; returns the status to leave with.
   int end(int status);
@@ -278,14 +314,14 @@ class Module final : public Observer {
   int count_call(const char* call);
 
   // The same by the rules of a file.
-  Failing play_call(const char* call, const void* qp, bool has_second) {
+  Failing play_call(const char* call, const void* qp, const Listed& list) {
     Failing out;
     with_play([&] {
       const auto caller = []() -> const void* {
         const std::vector<void*> trace = look_back().trace;
         return trace.empty() ? nullptr : trace.front();
       };
-      out = play_->call(call, qp, has_second, caller,
+      out = play_->call(call, qp, list, caller,
                         [] { return program_frames(look_back().trace, kShownFrames); });
     });
     return out;
@@ -331,11 +367,24 @@ class Module final : public Observer {
     });
   }
 
+  // In a child of fork(), with its parent's rules. Another thread of the parent perhaps had the
+  // lock of the loader then, which nobody gives back in the child: to find a place would wait for
+  // good.
+  [[nodiscard]] bool may_look_back();
+  // It says what the process leaves behind.
+  void tell_end(int status);
+
   // The libraries are asked without the mutex: they have locks of their own.
   void look_for_hangs();
 
+  // By another thread, for a while: this one may be in the handler of a signal, and have locks of
+  // the libraries.
+  [[nodiscard]] Rules::Unreads find_unread(std::vector<Rules::Watched> of) const;
+
   // False: a thread that writes a finding waits for its reader, perhaps for ever.
   bool lock_soon() WEFT_TRY_ACQUIRE(true, mutex_);
+
+  static Rules::Thread thread() { return reinterpret_cast<Rules::Thread>(&calling); }
 
   static std::string name_of(const Caller& caller) {
     if (calling != nullptr) return calling;
@@ -352,6 +401,8 @@ class Module final : public Observer {
   Reports reports_;  // as rules_
   const int exit_status_;
   const pid_t process_ = getpid();
+  bool has_tried_ = false;                     // may_look_back(), in this child
+  bool is_heir_ = false;                       // a child of fork(), with its parent's rules
   const bool has_rules_;                       // else there are only faults
   const std::unique_ptr<FaultRecord> faults_;  // null: no sweep
   const std::unique_ptr<FaultPlay> play_;      // null: no file of faults for this process

@@ -1,13 +1,13 @@
 #include "check/module/output.h"
 
 #include <fcntl.h>
-#include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include <cerrno>
 #include <nlohmann/json.hpp>
 
+#include "os/guest_output.h"
 #include "os/sigpipe.h"
 
 namespace weft::check {
@@ -27,19 +27,10 @@ nlohmann::json as_list(const std::vector<Frame>& frames) {
   return out;
 }
 
-// Whether the limit on the size of files (SIGXFSZ) lets so much in.
-bool fits(int fd, std::size_t octets) {
-  rlimit most{};
-  struct stat is {};
-  if (getrlimit(RLIMIT_FSIZE, &most) != 0 || most.rlim_cur == RLIM_INFINITY) return true;
-  if (fstat(fd, &is) != 0 || !S_ISREG(is.st_mode)) return true;
-  return static_cast<rlim_t>(is.st_size) + octets <= most.rlim_cur;
-}
-
 }  // namespace
 
 bool put(int fd, const std::string& text) {
-  if (!fits(fd, text.size())) {
+  if (!os::fits(fd, text.size())) {
     errno = EFBIG;
     return false;
   }
@@ -92,11 +83,10 @@ std::string as_json(const Placed& placed) {
 Output::Named Output::named_by(int fd) {
   struct stat is {};
   if (fstat(fd, &is) != 0) return {};
-  return {is.st_dev, is.st_ino, S_ISSOCK(is.st_mode)};
+  return {is.st_dev, is.st_ino};
 }
 
-Output::Output(const std::string& folder)
-    : folder_(folder), said_to_socket_(named_by(STDERR_FILENO).is_socket) {}
+Output::Output(const std::string& folder) : folder_(folder) { static_cast<void>(os::may_say()); }
 
 int Output::report_file() {
   if (folder_.empty()) return -1;
@@ -109,13 +99,15 @@ int Output::report_file() {
   return file_.get();
 }
 
-// A program that has closed stderr may have a connection of its own there.
-bool Output::may_say() const { return said_to_socket_ || !named_by(STDERR_FILENO).is_socket; }
+void Output::begin_anew() {
+  if (file_ && named_by(file_.get()) != is_) static_cast<void>(file_.release());
+  file_.reset();
+}
 
 void Output::write(const Placed& placed) {
   const int file = report_file();
   if (file >= 0 && put(file, as_json(placed))) return;
-  if (may_say()) static_cast<void>(put(STDERR_FILENO, as_text(placed)));
+  if (os::may_say()) static_cast<void>(put(STDERR_FILENO, as_text(placed)));
 }
 
 }  // namespace weft::check

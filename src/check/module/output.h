@@ -8,6 +8,7 @@
 #include "check/check_rules.h"
 #include "check/module/frames.h"
 #include "os/fd.h"
+#include "os/guest_output.h"
 
 namespace weft::check {
 
@@ -30,6 +31,8 @@ class Output {
 
   // Each finding leaves with one system call: a process that is killed has reported what it found.
   void write(const Placed& placed);
+  // In a child of fork(): it has a file of its own.
+  void begin_anew();
 
  private:
   // The file behind a descriptor. Programs close descriptors that are not theirs, and get the
@@ -37,18 +40,17 @@ class Output {
   struct Named {
     dev_t device = 0;
     ino_t file = 0;
-    bool is_socket = false;
     bool operator==(const Named&) const = default;
   };
   static Named named_by(int fd);
   [[nodiscard]] int report_file();  // -1: none
-  [[nodiscard]] bool may_say() const;
 
   const std::string folder_;
-  const bool said_to_socket_;  // stderr was one from the beginning
-  os::Fd file_;                // opened with the first finding
-  Named is_;                   // and what that is
+  os::Fd file_;  // opened with the first finding
+  Named is_;     // and what that is
 };
+
+using os::tell_user;
 
 // Writes with one system call. False: it is not there, or not whole.
 [[nodiscard]] bool put(int fd, const std::string& text);

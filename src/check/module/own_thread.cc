@@ -6,7 +6,7 @@
 #include <thread>
 #include <utility>
 
-#include "os/say.h"
+#include "check/module/output.h"
 
 namespace weft::check {
 
@@ -17,7 +17,7 @@ void in_background(const char* option, std::function<void()> work) {
   try {
     std::thread(std::move(work)).detach();
   } catch (const std::system_error& error) {
-    os::say("weft: %s: %s\n", option, error.what());
+    if (option != nullptr) tell_user("weft: %s: %s\n", option, error.what());
   }
   pthread_sigmask(SIG_SETMASK, &before, nullptr);
 }

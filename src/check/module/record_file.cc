@@ -14,7 +14,7 @@
 
 #include "os/cancel.h"
 #include "os/fd.h"
-#include "os/say.h"
+#include "os/guest_output.h"
 
 namespace weft::check {
 
@@ -64,7 +64,7 @@ void put_header(void* memory, FileHeader header) {
 void say_no_room(const std::string& path, int error) noexcept {
   static std::atomic<bool> said{false};
   if (said.exchange(true)) return;
-  os::say("weft: --timeline: %s: %s: records are lost\n", path.c_str(), std::strerror(error));
+  os::tell_user("weft: --timeline: %s: %s: records are lost\n", path.c_str(), std::strerror(error));
 }
 
 std::unique_ptr<RecordFile> RecordFile::open(const std::string& path, const FileHeader& header,

@@ -35,6 +35,11 @@ std::vector<PlacedNote> Reports::placed(const std::vector<Note>& notes) const {
   return out;
 }
 
+void Reports::begin_anew() {
+  serious_ = false;
+  output_.begin_anew();
+}
+
 void Reports::add(const Finding& found) {
   if (!reported_.emplace(found.rule, found.at, found.call).second) return;
   const Placed all{found, frames_of(found.at, kShownFrames), placed(found.notes)};

@@ -32,6 +32,8 @@ class Reports {
   [[nodiscard]] std::vector<PlacedNote> placed(const std::vector<Note>& notes) const;
   // One line of a program is reported once for each rule, however often it runs.
   void add(const Finding& found);
+  // In a child of fork(): what comes from now on is its own.
+  void begin_anew();
   // An error or a warning was reported.
   [[nodiscard]] bool is_serious() const { return serious_; }
 

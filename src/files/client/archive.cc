@@ -4,6 +4,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 
 #include "files/protocol/file_attributes.h"
@@ -45,6 +46,11 @@ XattrChanges changes_between(const Xattrs& now, const Xattrs& wanted, const Priv
   return out;
 }
 
+bool XattrChanges::has_acl() const {
+  return std::ranges::any_of(set, [](const auto& one) { return is_acl(one.first); }) ||
+         std::ranges::any_of(remove, [](const auto& name) { return is_acl(name); });
+}
+
 bool is_privileged() { return geteuid() == 0; }
 
 namespace {
@@ -78,8 +84,11 @@ int set_details(int fd, const Details& wanted) {
   if (const int error = get_xattrs(fd, kXattrBytesMax, now, {true, wanted.has_acls}); error != 0)
     return error;
   const XattrChanges changes = changes_between(now, wanted.xattrs, may_set(wanted));
-  // Attributes of users are for those who may write.
-  if (!changes.empty() && chmod(proc_name(fd).c_str(), (a.mode & 0777U) | 0600U) != 0) return errno;
+  // Attributes of users are for those who may write. The bits of a group are another thing with an
+  // ACL than without one: while one comes or goes, the file is for its owner alone.
+  const mode_t others = changes.has_acl() ? 0U : a.mode & 0077U;
+  const mode_t between = (a.mode & 0700U) | 0600U | others;
+  if (!changes.empty() && chmod(proc_name(fd).c_str(), between) != 0) return errno;
   for (const auto& [name, value] : changes.set) {
     const std::span<const std::uint8_t> octets(value);
     if (const int error = set_xattr(fd, name, &octets); error != 0) return error;

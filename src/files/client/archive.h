@@ -39,6 +39,7 @@ struct XattrChanges {
   Xattrs set{};
   std::vector<std::string> remove{};
   [[nodiscard]] bool empty() const { return set.empty() && remove.empty(); }
+  [[nodiscard]] bool has_acl() const;
 };
 [[nodiscard]] XattrChanges changes_between(const Xattrs& now, const Xattrs& wanted,
                                            const Privileges& may);

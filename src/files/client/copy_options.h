@@ -23,6 +23,7 @@ struct CopyOptions {
   bool dry_run = false;         // change nothing, and tell CopyWatcher::step what would be done
   bool direct = false;          // get: write large files past the page cache
   bool durable = false;         // wait for the disk that is copied to
+  bool flush_same = false;      // ... also with files that are there already
   bool strict = false;          // only files that nobody can write meanwhile
   bool archive = false;         // owners, links between names, special files, see archive.h
   bool acls = false;            // with `archive`: ACLs, too

@@ -87,6 +87,8 @@ class Client {
     if (!reply) return broken("the server sent something that is no reply");
     return *reply;
   }
+  // Ends the connection: the server broke the protocol, this way. EPROTO.
+  [[nodiscard]] tl::unexpected<Failed> broken(const char* how);
   // Explains an answer with an error; it is about this name.
   [[nodiscard]] Failed refusal(const Answer& answer, std::string_view name) const;
   // One request and its reply; an error in the reply is a failure, with the request's path, or
@@ -134,7 +136,6 @@ class Client {
   [[nodiscard]] std::span<std::uint8_t> room_for_request();
   [[nodiscard]] Outcome<void> post_encoded(std::size_t bytes, std::string_view name);
   [[nodiscard]] Outcome<Answer> wait_for(Op op, std::string_view name);
-  [[nodiscard]] tl::unexpected<Failed> broken(const char* how);
   [[nodiscard]] Outcome<bool> poll(Answer& answer);
   [[nodiscard]] Outcome<void> take_record(const ibv_wc& wc);
   [[nodiscard]] Outcome<void> post_slot(std::size_t slot);

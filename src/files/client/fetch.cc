@@ -115,11 +115,12 @@ Outcome<void> Fetch::get_tree(const std::string& path) {
       folders_.pop_back();
       folder_bytes_ -= std::min(folder_bytes_, sizeof below + below.size());
       auto ok = walk(path, below);
-      if (!ok && (!client_->alive() || (working_ != nullptr && !working_->good()))) return ok;
+      if (!ok && !client_->alive()) return ok;
       if (!ok) report(ok.error());
       if (folder_bytes_ + kept_bytes_ > kNameBytesMax) {
         return failed(EPROTO, path,
-                      "more folders than 256 MiB of memory can name, or files with several names");
+                      "more folders than 256 MiB of memory can name, or files with several names; "
+                      "with --no-durable and without -a fewer are kept");
       }
     }
     return get_queued();
@@ -127,11 +128,12 @@ Outcome<void> Fetch::get_tree(const std::string& path) {
   const auto copied = walk_all();
   if (auto ok = finish_streams(); !copied || !ok) return copied ? ok : copied;
   if (auto ok = make_names(); !ok) return ok;
-  if (options_.remove) {
-    if (auto ok = remove_extras(path); !ok) return ok;
-  }
-  if (auto ok = finish_folders(path); !ok) return ok;
-  return options_.dry_run ? Outcome<void>() : flush_folders();
+  // The rest is done also where nothing may be removed.
+  auto removed = options_.remove ? remove_extras(path) : Outcome<void>();
+  if (!removed && !client_->alive()) return removed;
+  auto finished = finish_folders(path);
+  if (finished && !options_.dry_run) finished = flush_folders();
+  return removed ? finished : removed;
 }
 
 // With --durable, the names of what was made, replaced, removed and found. Files are flushed
@@ -140,7 +142,8 @@ Outcome<void> Fetch::flush_folders() {
   for (const std::string& below : unflushed_.in_order()) {
     const auto folder = destination_->folder(below);
     if (!folder) return tl::unexpected(folder.error());
-    if (fsync((*folder)->get()) != 0) return failed(errno, destination_->shown(below));
+    if (const int error = flush((*folder)->get()); error != 0)
+      return failed(error, destination_->shown(below));
   }
   unflushed_.clear();
   return options_.durable ? destination_->flush_name() : Outcome<void>();
@@ -188,7 +191,8 @@ Outcome<void> Fetch::get_file_to(const std::string& path, const Attributes& attr
     if (!ok || totals_.failures != failures) return ok;
   }
   const bool flushes = options_.durable && !options_.dry_run;
-  return flushes && fsync((*folder)->get()) != 0 ? failed(errno, full) : Outcome<void>();
+  const int error = flushes ? flush((*folder)->get()) : 0;
+  return error == 0 ? Outcome<void>() : failed(error, full);
 }
 
 namespace {
@@ -204,7 +208,7 @@ bool flush_here(int folder, const std::string& name, std::int64_t mtime_ns) {
 
 }  // namespace
 
-// With --durable it is on the disk, too.
+// With --durable of sync it is on the disk, too.
 bool Fetch::is_here(int folder, const std::string& name, const Attributes& a) {
   if (!options_.only_newer) return false;
   struct stat s {};
@@ -213,7 +217,7 @@ bool Fetch::is_here(int folder, const std::string& name, const Attributes& a) {
   const std::int64_t mtime = os::ns_of(s.st_mtim);
   return static_cast<std::uint64_t>(s.st_size) == a.size && mtime == a.mtime_ns &&
          !is_another(s, a) &&
-         (!options_.durable || options_.dry_run || flush_here(folder, name, mtime));
+         (!options_.flush_same || options_.dry_run || flush_here(folder, name, mtime));
 }
 
 Outcome<void> Fetch::walk(const std::string& path, const std::string& below) {
@@ -230,7 +234,10 @@ Outcome<void> Fetch::walk(const std::string& path, const std::string& below) {
     open_to_owner((*folder)->get());
   }
   ++totals_.folders;
-  if (options_.durable) unflushed_.note(below);
+  if (options_.durable) {
+    unflushed_.note(below);
+    kept_bytes_ += Unflushed::kBytes + below.size();
+  }
   auto entries = list(join(path, below));
   if (!entries && !client_->alive()) {
     // It may have been idle for long: the walk waits for other connections.

@@ -49,6 +49,7 @@ class Fetch {
     std::string name;                          // here
     std::shared_ptr<const std::string> below;  // ... in this folder of the destination
     Attributes attributes{};
+    bool done = false;  // copied, or reported
   };
   // A file of the server that is being read.
   struct Opened {
@@ -90,12 +91,13 @@ class Fetch {
                                           const std::string& to, const std::string& name);
   [[nodiscard]] Outcome<void> get_queued();
   [[nodiscard]] Outcome<void> get_here();
+  [[nodiscard]] Outcome<void> get_each();
+  [[nodiscard]] Outcome<void> get_one(File& file);
   [[nodiscard]] Outcome<void> hand_over(std::size_t count);
   [[nodiscard]] Outcome<void> hand_over_some();
   [[nodiscard]] Outcome<void> finish_streams();
   [[nodiscard]] Outcome<void> get_small(std::size_t count);
   [[nodiscard]] Outcome<void> small_arrived(const Answer& answer, const std::uint8_t* data);
-  [[nodiscard]] Outcome<void> get_again();
   [[nodiscard]] Outcome<void> get_large(const File& file);
   [[nodiscard]] Outcome<void> try_large(const File& file);
   [[nodiscard]] Outcome<void> fill(const Opened& opened, Part& part, std::uint64_t there,
@@ -133,8 +135,6 @@ class Fetch {
   [[nodiscard]] Outcome<void> read_range(std::uint64_t handle, std::uint64_t from,
                                          std::uint64_t size, const std::string& path,
                                          const Sink& sink);
-  [[nodiscard]] Outcome<std::uint64_t> equal_by_sums(std::uint64_t handle, int fd,
-                                                     std::uint64_t bytes, const std::string& path);
   [[nodiscard]] tl::unexpected<Failed> drain(const Failed& why);
   void report(const Failed& why);
 
@@ -148,8 +148,7 @@ class Fetch {
   std::vector<std::string> folders_;  // still to walk, below the source
   std::size_t folder_bytes_ = 0;      // memory that they take
   std::vector<File> files_;
-  std::vector<std::unique_ptr<Fetch>> streams_;  // that help with files_
-  std::unique_ptr<Streams> working_;             // ... while they do
+  Helpers<Fetch> helpers_;          // with files_
   std::vector<std::size_t> again_;  // of files_: changed while they were read among the small ones
   // For --archive: names of files with several, and folders whose attributes are set at the end.
   struct FirstName {

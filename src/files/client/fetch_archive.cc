@@ -350,7 +350,7 @@ int set_folder(int fd, const Details& details, bool durable) {
   const timespec times[2] = {{0, UTIME_OMIT}, os::timespec_of(details.attributes.mtime_ns)};
   if (const int error = set_details(fd, details); error != 0) return error;
   if (futimens(fd, times) != 0) return errno;
-  return durable && fsync(fd) != 0 ? errno : 0;
+  return durable ? flush(fd) : 0;
 }
 
 }  // namespace

@@ -3,11 +3,13 @@
 
 #include <algorithm>
 #include <chrono>
+#include <span>
 #include <thread>
 
-#include "base/crc32c.h"
 #include "files/client/blocks.h"
+#include "files/client/equal_by_sums.h"
 #include "files/client/fetch.h"
+#include "files/client/server_link.h"
 #include "files/protocol/path_name.h"
 
 namespace weft::files {
@@ -24,23 +26,38 @@ Failed changed(const std::string& path) {
 
 }  // namespace
 
-// Everything in files_. The small ones first, since they share the connection's latency.
+// Everything in files_. Behind a failure those of them stay there that have not been looked at.
 Outcome<void> Fetch::get_here() {
+  auto ok = get_each();
+  again_.clear();
+  std::erase_if(files_, [&](const File& file) { return ok || file.done; });
+  return ok;
+}
+
+// The small ones first, since they share the connection's latency.
+Outcome<void> Fetch::get_each() {
   const auto large = std::stable_partition(
       files_.begin(), files_.end(), [](const File& f) { return f.attributes.size <= kSmallBytes; });
   const auto small_count = static_cast<std::size_t>(large - files_.begin());
   if (!is_each_opened()) {
-    auto ok = get_small(small_count);
-    if (ok) ok = get_again();
-    if (!ok) return ok;
+    if (auto ok = get_small(small_count); !ok) return ok;
+    // Small files that changed while they were read.
+    for (const std::size_t i : std::exchange(again_, {})) {
+      if (auto ok = get_one(files_[i]); !ok) return ok;
+    }
   }
   for (std::size_t i = is_each_opened() ? 0 : small_count; i < files_.size(); ++i) {
-    auto ok = get_large(files_[i]);
-    if (ok) continue;
-    if (!client_->alive()) return ok;
-    report(ok.error());
+    if (auto ok = get_one(files_[i]); !ok) return ok;
   }
-  files_.clear();
+  return {};
+}
+
+// A failure is one of the connection.
+Outcome<void> Fetch::get_one(File& file) {
+  const auto ok = get_large(file);
+  if (!ok && !client_->alive()) return ok;
+  if (!ok) report(ok.error());
+  file.done = true;
   return {};
 }
 
@@ -49,25 +66,26 @@ Outcome<void> Fetch::get_small(std::size_t count) {
   std::vector<std::size_t> slot_of(count);
   std::vector<std::size_t> free_slots;
   for (std::size_t i = client_->credits(); i-- > 0;) free_slots.push_back(i);
-  std::vector<bool> done(count, false);
+  std::vector<bool> answered(count, false);
   std::size_t next = 0;
   std::size_t finished = 0;
   const auto collect = [&]() -> Outcome<void> {
     const auto answer = client_->wait();
     if (!answer) return tl::unexpected(answer.error());
     if (answer->op == Op::kClose) return {};
-    if (answer->op != Op::kOpen || answer->tag >= next || done[answer->tag]) return failed(EPROTO);
+    if (answer->op != Op::kOpen || answer->tag >= next || answered[answer->tag]) {
+      return client_->broken("the server answered something else");
+    }
     const std::size_t file = answer->tag;
     const std::size_t slot = slot_of[file];
     free_slots.push_back(slot);
-    done[file] = true;
+    answered[file] = true;
     ++finished;
     auto ok = small_arrived(*answer, memory_.data() + slot * kSmallBytes);
-    if (!ok && ok.error().error == ESTALE) {
-      again_.push_back(file);
-    } else if (!ok) {
-      report(ok.error());
-    }
+    const bool again = !ok && ok.error().error == ESTALE;
+    if (again) again_.push_back(file);
+    if (!ok && !again) report(ok.error());
+    files_[file].done = !again;
     if (watcher_.progress) watcher_.progress(totals_);
     return {};
   };
@@ -88,27 +106,14 @@ Outcome<void> Fetch::get_small(std::size_t count) {
     if (auto again = reconnect(ok.error()); !again) return again;
     // Those whose replies are lost are fetched like large ones.
     for (std::size_t i = 0; i < count; ++i) {
-      if (done[i]) continue;
-      if (auto one = get_large(files_[i]); !one) {
-        if (!client_->alive()) return one;
-        report(one.error());
-      }
+      if (answered[i]) continue;
+      if (auto one = get_one(files_[i]); !one) return one;
     }
     return {};
   }
+  // Files that were closed again. Nothing is lost with their replies but the connection.
   while (client_->outstanding() != 0) {
-    if (auto ok = collect(); !ok) return ok;
-  }
-  return {};
-}
-
-// Fetches again the small files that changed while they were read.
-Outcome<void> Fetch::get_again() {
-  for (const std::size_t i : std::exchange(again_, {})) {
-    auto ok = get_large(files_[i]);
-    if (ok) continue;
-    if (!client_->alive()) return ok;
-    report(ok.error());
+    if (auto ok = collect(); !ok) return reconnect(ok.error());
   }
   return {};
 }
@@ -252,9 +257,12 @@ Outcome<void> Fetch::stream(const std::string& path, int fd) {
   return ok;
 }
 
-// A file that changes meanwhile is begun anew, once.
+// A file that changes meanwhile is begun anew, once. Connections that bring nothing of it are not
+// made for ever.
 Outcome<void> Fetch::get_large(const File& file) {
-  for (bool changed_before = false;;) {
+  bool changed_before = false;
+  for (unsigned starts = 1;; ++starts) {
+    const std::uint64_t before = totals_.bytes;
     auto ok = try_large(file);
     if (ok) {
       ++totals_.files;
@@ -265,6 +273,8 @@ Outcome<void> Fetch::get_large(const File& file) {
       continue;
     }
     // The part stays, for this loop or for a later run.
+    if (totals_.bytes != before) starts = 1;
+    if (starts == ServerLink::kStarts) return ok;
     if (auto again = reconnect(ok.error()); !again) return again;
   }
 }
@@ -312,8 +322,13 @@ Outcome<void> Fetch::fill(const Opened& opened, Part& part, std::uint64_t there,
                           const std::string& path) {
   const std::uint64_t size = opened.state.attributes.size;
   std::uint64_t from = 0;
+  // How many of the part's first octets are those of the server's file.
+  const auto compare = [&](std::uint64_t bytes) {
+    const std::span<std::uint8_t> room(memory_.data(), kMemoryBytes);
+    return equal_by_sums(*client_, opened.handle, part.fd(), bytes, room, path);
+  };
   if (there != 0) {
-    const auto equal = equal_by_sums(opened.handle, part.fd(), there, path);
+    const auto equal = compare(there);
     if (!equal) return tl::unexpected(equal.error());
     from = *equal;
     if (auto ok = part.keep(from); !ok) return ok;
@@ -327,7 +342,7 @@ Outcome<void> Fetch::fill(const Opened& opened, Part& part, std::uint64_t there,
   part.pass_cache(false);
   if (ok && options_.verify) {
     if (ok = part.complete(size); !ok) return ok;
-    const auto equal = equal_by_sums(opened.handle, part.fd(), size, path);
+    const auto equal = compare(size);
     if (!equal) return tl::unexpected(equal.error());
     if (*equal != size) {
       part.discard();
@@ -335,21 +350,6 @@ Outcome<void> Fetch::fill(const Opened& opened, Part& part, std::uint64_t there,
     }
   }
   return ok;
-}
-
-// How many of the first `bytes` octets on this disk are those of the server's file, in blocks.
-Outcome<std::uint64_t> Fetch::equal_by_sums(std::uint64_t handle, int fd, std::uint64_t bytes,
-                                            const std::string& path) {
-  std::uint8_t* data = memory_.data();
-  for (std::uint64_t at = 0; at < bytes; at += kMemoryBytes) {
-    const auto part = static_cast<std::uint32_t>(std::min<std::uint64_t>(kMemoryBytes, bytes - at));
-    const auto reply = client_->call(SumRequest{handle, at, part}, path);
-    if (!reply) return tl::unexpected(reply.error());
-    const ssize_t got = pread(fd, data, part, static_cast<off_t>(at));
-    if (got < 0) return failed(errno, path);
-    if (static_cast<std::size_t>(got) != part || crc32c({data, part}) != reply->sum) return at;
-  }
-  return bytes;
 }
 
 }  // namespace weft::files

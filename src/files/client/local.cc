@@ -94,7 +94,8 @@ Outcome<Destination> Destination::another() const {
 Outcome<void> Destination::flush_name() const {
   const os::Fd above(openat(root_.get(), "..", O_RDONLY | O_DIRECTORY | O_CLOEXEC));
   if (!above) return made_ ? failed(errno, name_) : Outcome<void>();
-  return fsync(above.get()) == 0 ? Outcome<void>() : failed(errno, name_);
+  const int error = flush(above.get());
+  return error == 0 ? Outcome<void>() : failed(error, name_);
 }
 
 std::string Destination::shown(const std::string& path) const {

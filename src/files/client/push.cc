@@ -105,7 +105,7 @@ Outcome<void> Push::put_files(const std::string& to, const std::optional<Attribu
     folders_.pop_back();
     auto put = put_folder(one, join(to, one.below));
     if (put) continue;
-    if (is_lost()) ok = put;
+    if (!link_.alive()) ok = put;
     if (ok) report(put.error());
   }
   if (ok) ok = put_queued();
@@ -119,17 +119,22 @@ Outcome<void> Push::put_tree(const std::string& to, const std::optional<Attribut
   // But for the first one of each stream.
   const auto connections = [this] {
     unsigned out = link_.connections();
-    for (const auto& one : streams_) out += one->link_.connections() - 1;
+    helpers_.for_each([&out](const Push& one) { out += one.link_.connections() - 1; });
     return out;
   };
+  const std::uint64_t earlier = totals_.failures;  // of other sources
   for (unsigned starts = 1;; ++starts) {
     const unsigned before = connections();
     const CopyTotals known = totals_;
+    // Each name is looked for again, at the run of the server that flushes it.
+    if (starts > 1) names_lost_ = false;
     if (auto ok = put_files(to, root); !ok) return ok;
     if (starts > 1) {  // these were counted the first time
       totals_.folders = known.folders;
       totals_.links = known.links;
       totals_.skipped = known.skipped;
+      const std::uint64_t again = totals_.failures - known.failures + earlier;
+      totals_.failures = std::max(known.failures, again);
     }
     const bool asked = options_.only_newer && !options_.dry_run;
     if (!asked || connections() == before || starts == ServerLink::kStarts) break;
@@ -137,12 +142,18 @@ Outcome<void> Push::put_tree(const std::string& to, const std::optional<Attribut
   }
   looks_again_ = false;
   if (auto ok = make_names(); !ok) return ok;
-  if (options_.remove) {
-    if (auto ok = remove_extras(to); !ok) return ok;
+  // All else is done also where nothing may be removed, or a flush failed: a later copy leaves the
+  // permissions of folders that are there alone.
+  auto removed = options_.remove ? remove_extras(to) : Outcome<void>();
+  if (!removed && !link_.alive()) return removed;
+  auto ok = finish_folders();
+  if (ok && !options_.dry_run) {
+    ok = flush_folders();
+    if (!ok && !link_.alive()) return ok;
+    const auto set = set_modes();
+    if (ok) ok = set;
   }
-  if (auto ok = finish_folders(); !ok || options_.dry_run) return ok;
-  if (auto ok = flush_folders(); !ok) return ok;
-  return set_modes();
+  return removed ? ok : removed;
 }
 
 // With its attributes if it was there already.
@@ -189,6 +200,7 @@ Outcome<void> Push::put_folder(const Folder& one, const std::string& to) {
   const FolderStream folder(os::Fd(open_folder_below(source_.get(), below)));
   if (!folder.good()) return failed(errno, here(below));
   if (options_.archive) finished_.emplace_back(one, to);
+  if (options_.durable) unflushed_.note(to);
   if (options_.only_newer) {
     if (auto ok = look_there(to); !ok) return ok;
   }
@@ -203,7 +215,7 @@ Outcome<void> Push::put_folder(const Folder& one, const std::string& to) {
     if (name == "." || name == "..") continue;
     names.insert(name);
     const auto ok = put_entry(dirfd(folder.stream()), name, shared, join(to, name));
-    if (!ok && is_lost()) return ok;
+    if (!ok && !link_.alive()) return ok;
     if (!ok && options_.archive) not_copied_.insert(join(to, name));
     if (!ok) report(ok.error());
   }
@@ -336,7 +348,7 @@ Outcome<void> Push::try_file(int fd, const std::string& to, bool asks) {
   if (asks && options_.only_newer) {
     const auto there = is_there(to, version);
     if (!there) return tl::unexpected(there.error());
-    const bool flushes = *there && options_.durable && !options_.dry_run;
+    const bool flushes = *there && options_.flush_same && !options_.dry_run;
     auto flushed = flushes ? flush_there(to, version.mtime_ns) : Outcome<void>();
     if (*there && (flushed || !link_.alive())) {
       return flushed ? put_same(fd, to, version) : flushed;

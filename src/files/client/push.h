@@ -68,6 +68,7 @@ class Push {
   void note_failed(const QueuedFile& file, const Failed& why);
   [[nodiscard]] Outcome<void> put_queued();
   [[nodiscard]] Outcome<void> put_here();
+  [[nodiscard]] Outcome<void> put_each();
   [[nodiscard]] Outcome<void> hand_over(std::size_t count);
   [[nodiscard]] Outcome<void> finish_streams();
   [[nodiscard]] Outcome<void> put_small(std::vector<std::size_t>& alone);
@@ -76,11 +77,10 @@ class Push {
   [[nodiscard]] Outcome<void> send_file(int fd, const Version& version, const DraftReply& made,
                                         const std::string& to);
   void connected(bool same);
-  [[nodiscard]] bool is_lost() const;
   [[nodiscard]] PathName named(const std::string& path) const { return {path, links_}; }
   [[nodiscard]] Outcome<DraftReply> begin(const std::string& to, const Version& version);
-  [[nodiscard]] Outcome<void> compare(int fd, std::uint64_t handle, std::uint64_t there,
-                                      const std::string& to, std::uint64_t& from);
+  [[nodiscard]] Outcome<std::uint64_t> compare(int fd, std::uint64_t handle, std::uint64_t there,
+                                               const std::string& to);
   [[nodiscard]] Outcome<void> send_blocks(int fd, std::uint64_t handle, std::uint64_t from,
                                           const Version& version, const std::string& to);
   [[nodiscard]] Outcome<std::optional<Attributes>> make_folder(const std::string& to,
@@ -128,10 +128,9 @@ class Push {
   std::vector<std::pair<std::string, std::uint32_t>> modes_;  // to be set at the end
   // The names in the folder of the server that is put at present, if they are known.
   std::optional<std::unordered_map<std::string, Attributes>> there_;
-  std::vector<QueuedFile> queued_;              // to be put
-  std::vector<std::unique_ptr<Push>> streams_;  // that help with them
-  std::unique_ptr<Streams> working_;            // ... while they do
-  bool looks_again_ = false;                    // what is there was told before
+  std::vector<QueuedFile> queued_;  // to be put
+  Helpers<Push> helpers_;           // with them
+  bool looks_again_ = false;        // what is there was told before
   // For --archive: names of files with several, first names that were not copied, and folders with
   // their names there, whose attributes are set at the end.
   struct FirstName {

@@ -124,12 +124,21 @@ Outcome<bool> Push::update_details(const Details& wanted, const std::string& to,
   set.what = what_differs(now->attributes);
   set.mode = a.mode & bits;
   set.mtime_ns = a.mtime_ns;
-  const bool other_xattrs = !changes_between(now->xattrs, wanted.xattrs, may_set(wanted)).empty();
+  const XattrChanges xattrs = changes_between(now->xattrs, wanted.xattrs, may_set(wanted));
+  const bool other_xattrs = !xattrs.empty();
   const auto differs = [&](const Attributes& b) {
     return what_differs(b) != 0 || owner_differs(b) || other_xattrs;
   };
   const bool told = differs(before != nullptr ? *before : now->attributes);
   if (!differs(now->attributes) || options_.dry_run) return told;
+  if ((set.what & kSetMode) != 0 && xattrs.has_acl()) {
+    // The bits of its group are another thing with an ACL than without one: while one comes or
+    // goes, it is for its owner alone.
+    SetRequest closed = set;
+    closed.what = kSetMode;
+    closed.mode = (a.mode & 0700U) | 0600U;
+    if (const auto reply = link_.ask(closed); !reply) return tl::unexpected(reply.error());
+  }
   if (auto ok = send_details(0, to, wanted, *now); !ok) return tl::unexpected(ok.error());
   // ... and extended attributes of a file without write permission are set by its owner.
   if (options_.durable && !S_ISLNK(a.mode)) set.what |= kSetFlush;

@@ -4,11 +4,10 @@
 
 #include <algorithm>
 #include <chrono>
-#include <span>
 #include <thread>
 
-#include "base/crc32c.h"
 #include "files/client/blocks.h"
+#include "files/client/equal_by_sums.h"
 #include "files/client/push.h"
 
 namespace weft::files {
@@ -25,16 +24,14 @@ constexpr std::chrono::milliseconds kBusyPause{100};
 Outcome<void> Push::send_file(int fd, const Version& version, const DraftReply& made,
                               const std::string& to) {
   const std::uint64_t handle = made.handle;
-  std::uint64_t from = 0;
-  if (const std::uint64_t there = made.there; there != 0) {
-    if (auto ok = compare(fd, handle, there, to, from); !ok) return ok;
-  }
-  totals_.expected += version.size - from;
-  if (auto ok = send_blocks(fd, handle, from, version, to); !ok) return ok;
+  const auto from = compare(fd, handle, made.there, to);
+  if (!from) return tl::unexpected(from.error());
+  totals_.expected += version.size - *from;
+  if (auto ok = send_blocks(fd, handle, *from, version, to); !ok) return ok;
   if (options_.verify) {
-    from = 0;
-    if (auto ok = compare(fd, handle, version.size, to, from); !ok) return ok;
-    if (from != version.size) {
+    const auto equal = compare(fd, handle, version.size, to);
+    if (!equal) return tl::unexpected(equal.error());
+    if (*equal != version.size) {
       return failed(EIO, to, "what the server has differs from the file; it was not kept");
     }
   }
@@ -60,24 +57,12 @@ Outcome<DraftReply> Push::begin(const std::string& to, const Version& version) {
   return DraftReply{made->handle, 0};
 }
 
-// How far the octets that the server has are those of the file. Blocks arrive there in any order,
-// so its length alone says nothing.
-Outcome<void> Push::compare(int fd, std::uint64_t handle, std::uint64_t there,
-                            const std::string& to, std::uint64_t& from) {
-  const std::span<std::uint8_t> room(link_.memory().data(), std::size_t{kBlocks} * kBlockBytes);
-  while (from < there) {
-    const auto length =
-        static_cast<std::uint32_t>(std::min<std::uint64_t>(room.size(), there - from));
-    const auto sum = link_.client().call(SumRequest{handle, from, length}, to);
-    if (!sum) return tl::unexpected(sum.error());
-    const ssize_t got = pread(fd, room.data(), length, static_cast<off_t>(from));
-    if (got < 0) return failed(errno, to);
-    if (static_cast<std::size_t>(got) != length || crc32c(room.first(length)) != sum->sum) {
-      return {};
-    }
-    from += length;
-  }
-  return {};
+// How many octets that the server has are those of the file. Blocks arrive there in any order, so
+// its length alone says nothing.
+Outcome<std::uint64_t> Push::compare(int fd, std::uint64_t handle, std::uint64_t there,
+                                     const std::string& to) {
+  const std::size_t bytes = std::size_t{kBlocks} * kBlockBytes;
+  return equal_by_sums(link_.client(), handle, fd, there, {link_.memory().data(), bytes}, to);
 }
 
 namespace {

@@ -173,6 +173,7 @@ Outcome<void> Push::remove_extra(const std::string& to, const Extra& extra) {
         link_.ask(RemoveRequest{extra.is_folder ? kRemoveDirectory : 0U, named(path)});
     // ENOENT: asked twice, or somebody was faster.
     if (!reply && reply.error().error != ENOENT) return tl::unexpected(reply.error());
+    unflushed_.forget(path);
     if (options_.durable) unflushed_.note_parent_of(path);
   }
   tell(CopyStep::Kind::kRemoved, path);

@@ -29,7 +29,7 @@ Outcome<void> Push::take_file(int folder, const struct stat& s, QueuedFile file)
     if (!there) return tl::unexpected(there.error());
     same = *there;
   }
-  if (same && !options_.archive && !options_.durable) {
+  if (same && !options_.archive && !options_.flush_same) {
     ++totals_.skipped;
     tell(CopyStep::Kind::kSame, file.to, version.size, version.mtime_ns);
     return {};
@@ -40,9 +40,7 @@ Outcome<void> Push::take_file(int folder, const struct stat& s, QueuedFile file)
   file.bytes = version.size;
   queued_.push_back(std::move(file));
   if (queued_.size() < options_.queued_files / (options_.streams + 1)) return {};
-  // As many streams as are busy, and one more.
-  const std::size_t idle = working_ == nullptr ? 0 : working_->idle(streams_.size());
-  return hand_over(std::min<std::size_t>(options_.streams, idle + 1));
+  return hand_over(helpers_.one_more(options_.streams));
 }
 
 // Something else may have taken the name meanwhile. Opening a pipe must not wait for a writer, and
@@ -70,85 +68,82 @@ Outcome<void> Push::put_queued() {
   weights.reserve(queued_.size());
   for (const QueuedFile& file : queued_) weights.push_back(SmallFiles::kMostBytes + file.bytes);
   const std::size_t useful = Streams::useful(weights, options_.streams);
-  if (working_ == nullptr && useful <= 1) return put_here();
-  std::vector<QueuedFile> all = std::exchange(queued_, {});
-  const std::vector<std::size_t> shares = Streams::share(weights, useful);
-  Outcome<void> ok;
-  for (std::size_t i = 0; ok && i < useful; ++i) {
-    const auto from = std::make_move_iterator(all.begin());
-    queued_.assign(from + static_cast<std::ptrdiff_t>(shares[i]),
-                   from + static_cast<std::ptrdiff_t>(shares[i + 1]));
-    if (!queued_.empty()) ok = hand_over(useful);
-  }
+  if (!helpers_.work() && useful <= 1) return put_here();
+  return Helpers<Push>::share(queued_, weights, useful,
+                              [this](std::size_t count) { return hand_over(count); });
+}
+
+// Everything in queued_. Behind a failure those of them stay there that have not been looked at.
+Outcome<void> Push::put_here() {
+  auto ok = put_each();
+  std::erase_if(queued_, [&](const QueuedFile& file) { return ok || file.done; });
   return ok;
 }
 
-// Everything in queued_. A file that fails is reported; a failure is one of all of them.
-Outcome<void> Push::put_here() {
+// A file that fails is reported; a failure is one of all of them.
+Outcome<void> Push::put_each() {
   std::vector<std::size_t> alone;
-  auto ok = put_small(alone);
-  for (std::size_t i = 0; ok && i < alone.size(); ++i) {
-    const QueuedFile& file = queued_[alone[i]];
+  if (auto ok = put_small(alone); !ok) return ok;
+  for (const std::size_t i : alone) {
+    QueuedFile& file = queued_[i];
     const os::Fd folder(open_folder_below(source_.get(), *file.below));
     const auto done = folder ? put_alone(folder.get(), file, false)
                              : Outcome<void>(failed(errno, here(*file.below)));
-    if (!done && !link_.alive()) ok = done;
-    if (!done && link_.alive()) note_failed(file, done.error());
+    if (!done && !link_.alive()) return done;
+    if (!done) note_failed(file, done.error());
+    file.done = true;
   }
-  queued_.clear();
-  return ok;
+  return {};
 }
 
 // As Fetch::hand_over().
 Outcome<void> Push::hand_over(std::size_t count) {
-  if (working_ == nullptr) {
-    working_ = std::make_unique<Streams>(std::exchange(watcher_, {}));
-    watcher_ = working_->watcher(Streams::kCaller);
-  }
+  helpers_.start(watcher_);
   if (watcher_.progress) watcher_.progress(totals_);
-  open_streams(streams_, count, [this] {
+  const auto helper = helpers_.wait_for_one(count, [this] {
     CopyOptions options = options_;
     options.streams = 1;
     auto one = std::make_unique<Push>(link_.server(), std::move(options), CopyWatcher());
     one->pace_ = pace_;
     return one->connect() ? std::move(one) : nullptr;
   });
-  if (streams_.size() < count) {
-    options_.streams = std::max(1U, static_cast<unsigned>(streams_.size()));
+  if (!helper) {
+    static_cast<void>(link_.client().call(StatRequest{named("/")}));
+    return link_.alive() ? put_here() : tl::unexpected(helper.error());
   }
-  if (streams_.empty()) return put_here();
-  const auto free = working_->wait_idle(streams_.size());
-  if (!free) return tl::unexpected(free.error());
-  Push& one = *streams_[*free];
-  one.source_ = os::Fd(fcntl(source_.get(), F_DUPFD_CLOEXEC, 0));
-  if (!one.source_) return failed(errno, source_name_);
+  if (*helper == nullptr) return put_here();
+  os::Fd source(fcntl(source_.get(), F_DUPFD_CLOEXEC, 0));
+  if (!source) return failed(errno, source_name_);
+  Push& one = **helper;
+  one.source_ = std::move(source);
   one.source_name_ = source_name_;
-  one.watcher_ = working_->watcher(1 + *free);
   one.links_ = links_;
   one.queued_ = std::exchange(queued_, {});
-  working_->begin(*free, [&one] { return one.put_here(); });
+  helpers_.begin(one, one.watcher_, [&one] { return one.put_here(); });
   return {};
 }
 
 Outcome<void> Push::finish_streams() {
-  if (working_ == nullptr) return {};
-  auto ok = working_->finish();
-  for (const auto& one : streams_) {
-    totals_ += std::exchange(one->totals_, {});
-    not_copied_.merge(one->not_copied_);
+  if (!helpers_.work()) return {};
+  auto ok = helpers_.finish(
+      [this](Push& one) {
+        std::ranges::move(one.queued_, std::back_inserter(queued_));
+        return !std::exchange(one.queued_, {}).empty();
+      },
+      [this](std::size_t count) { return hand_over(count); });
+  helpers_.for_each([this](Push& one) {
+    totals_ += std::exchange(one.totals_, {});
+    not_copied_.merge(one.not_copied_);
     // Made at an earlier run of the server than the one that this link knows.
-    const bool earlier = one->link_.client().verifier() != link_.client().verifier();
-    names_lost_ = names_lost_ || one->names_lost_ || (earlier && !one->unflushed_.empty());
-    unflushed_.take(one->unflushed_);
-    one->watcher_ = {};
-  }
-  watcher_ = working_->out();
-  working_.reset();
+    const bool earlier = one.link_.client().verifier() != link_.client().verifier();
+    const bool lost = std::exchange(one.names_lost_, false);
+    names_lost_ = names_lost_ || lost || (earlier && !one.unflushed_.empty());
+    unflushed_.take(one.unflushed_);
+    one.watcher_ = {};
+  });
+  helpers_.stop(watcher_);
   return ok;
 }
-
-// Nothing more can be copied.
-bool Push::is_lost() const { return !link_.alive() || (working_ != nullptr && !working_->good()); }
 
 // `alone`: what is left of queued_. When the connection breaks, files of which nothing is known are
 // put again on the next one.
@@ -158,7 +153,8 @@ Outcome<void> Push::put_small(std::vector<std::size_t>& alone) {
   std::vector<std::size_t> which;
   const auto take = [&](std::size_t i, const Outcome<SmallFiles::Sent>& sent) {
     done[i] = true;
-    const QueuedFile& file = queued_[i];
+    QueuedFile& file = queued_[i];
+    file.done = sent || sent.error().error != EAGAIN;
     if (sent) {
       totals_.bytes += sent->bytes;
       totals_.expected += sent->bytes;

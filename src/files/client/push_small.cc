@@ -63,7 +63,7 @@ Outcome<void> SmallFiles::put(int root, const std::vector<QueuedFile>& files,
     if (!answer) return tl::unexpected(answer.error());
     const std::size_t slot = answer->tag;
     const bool ours = slot < kFlights && answer->op == flights_[slot].waits_for;
-    if (!ours) return failed(EPROTO, "the server answered something else");
+    if (!ours) return client_.broken("the server answered something else");
     Flight& flight = flights_[slot];
     if (auto ok = go_on(files[flight.file], *answer, slot); !ok) return ok;
     if (flight.waits_for != Op::kHello) continue;

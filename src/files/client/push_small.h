@@ -26,6 +26,7 @@ struct QueuedFile {
   std::string name;
   std::string to;  // at the server
   std::uint64_t bytes = 0;
+  bool done = false;  // put, or reported
 };
 
 class SmallFiles {

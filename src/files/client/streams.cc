@@ -1,6 +1,7 @@
 #include "files/client/streams.h"
 
 #include <algorithm>
+#include <cassert>
 #include <numeric>
 #include <system_error>
 #include <thread>
@@ -46,7 +47,7 @@ CopyWatcher Streams::watcher(std::size_t part) {
 std::size_t Streams::find_idle(std::size_t count) {
   while (streams_.size() < count) streams_.push_back(std::make_unique<Stream>());
   for (std::size_t i = 0; i < count; ++i) {
-    if (!streams_[i]->busy) return i;
+    if (!streams_[i]->busy && streams_[i]->result) return i;
   }
   return count;
 }
@@ -60,23 +61,27 @@ Outcome<std::size_t> Streams::wait_idle(std::size_t count) {
   const os::MutexLock guard(mutex_);
   for (;;) {
     const std::size_t found = find_idle(count);
-    for (const auto& one : streams_) {
-      if (!one->result) return tl::unexpected(one->result.error());
-    }
     if (found != count) return found;
+    const auto end = streams_.begin() + static_cast<std::ptrdiff_t>(count);
+    if (std::none_of(streams_.begin(), end, [](const auto& one) { return one->busy; })) {
+      assert(count != 0);
+      return tl::unexpected(streams_.front()->result.error());
+    }
     done_.wait(mutex_);
   }
 }
 
-bool Streams::good() {
+void Streams::wait_all() {
   const os::MutexLock guard(mutex_);
-  return std::ranges::all_of(streams_, [](const auto& one) { return one->result.has_value(); });
+  while (std::ranges::any_of(streams_, [](const auto& one) { return one->busy; })) {
+    done_.wait(mutex_);
+  }
 }
 
 void Streams::work(Stream& stream, const Work& work) {
   auto result = work();
   const os::MutexLock guard(mutex_);
-  if (stream.result) stream.result = std::move(result);
+  stream.result = std::move(result);
   stream.busy = false;
   done_.notify_all();
 }

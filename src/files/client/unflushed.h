@@ -4,6 +4,7 @@
 // Values only; one thread.
 #pragma once
 
+#include <cstddef>
 #include <set>
 #include <string>
 #include <string_view>
@@ -13,10 +14,14 @@ namespace weft::files {
 
 class Unflushed {
  public:
+  static constexpr std::size_t kBytes = 80;  // that one takes besides its name
+
   // A name of this folder was made, replaced or removed, or may have been by an earlier copy.
   void note(std::string_view folder) { folders_.emplace(folder); }
   // The folder that holds `path`, in the same way.
   void note_parent_of(std::string_view path);
+  // It was removed.
+  void forget(const std::string& folder) { folders_.erase(folder); }
   // Those of another one, which has none then.
   void take(Unflushed& other) { folders_.merge(other.folders_); }
   [[nodiscard]] bool empty() const { return folders_.empty(); }

@@ -75,10 +75,7 @@ Outcome<void> Remote::take(const Answer& answer) {
     if (!found) return tl::unexpected(found.error());
     reply = *found;
   }
-  if (!ours) {
-    client_.reset();  // what it says makes no sense: the next call begins anew
-    return failed(EPROTO, server_.host);
-  }
+  if (!ours) return client_->broken("the server answered something else");
   Block& block = blocks_[answer.tag];
   block.state = block.dropped ? Block::State::kFree : Block::State::kHere;
   block.error = server_error(answer.error);

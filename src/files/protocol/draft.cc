@@ -78,8 +78,9 @@ int Draft::commit(std::uint32_t mode, std::int64_t mtime_ns, std::uint32_t flags
   }
   hidden_.clear();
   const bool flushes_name = durable && (flags & kCommitNoName) == 0;
-  flush_failed = flushes_name && fsync(folder_.get()) != 0;
-  return flush_failed ? errno : 0;
+  const int error = flushes_name ? flush(folder_.get()) : 0;
+  flush_failed = error != 0;
+  return error;
 }
 
 int reserve(int fd, std::uint64_t size) {
@@ -87,6 +88,12 @@ int reserve(int fd, std::uint64_t size) {
                     fallocate(fd, FALLOC_FL_KEEP_SIZE, 0, static_cast<off_t>(size)) != 0 &&
                     errno != EOPNOTSUPP;
   return full ? errno : 0;
+}
+
+int flush(int fd) {
+  if (fsync(fd) == 0) return 0;
+  // Some file systems flush no folder by itself (vboxsf, AFS): then all that they have.
+  return errno == EINVAL && syncfs(fd) == 0 ? 0 : errno;
 }
 
 os::Fd remove_if_old(int folder, const char* name) {

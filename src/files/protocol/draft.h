@@ -62,6 +62,9 @@ class Draft {
 // A full disk is reported now rather than after an hour. Not every file system can tell.  An errno
 [[nodiscard]] int reserve(int fd, std::uint64_t size);
 
+// Returns when a file, or a folder with its names, is on the disk. An errno
+[[nodiscard]] int flush(int fd);
+
 // Removes a draft that a server or client which has ended left behind, long ago. A process that
 // uses it holds its lock, and then it stays. Its last descriptor, to be closed where that may take
 // long; none: nothing was removed.

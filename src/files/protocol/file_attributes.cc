@@ -14,7 +14,9 @@
 #include <vector>
 
 #include "base/bytes.h"
+#include "files/protocol/open_beneath.h"
 #include "os/clock.h"
+#include "os/lock.h"
 
 namespace weft::files {
 namespace {
@@ -169,20 +171,58 @@ int change_permissions(std::uint32_t now, std::uint32_t wanted, bool any, mode_t
     return 0;
   }
   if ((wanted & kSetIds & ~now) != 0) return EPERM;
+  // Without the group's right to execute the bit means nothing, and stays where the file is written
+  // to.
+  constexpr std::uint32_t kForGroup = S_ISGID | S_IXGRP;
+  const bool has = S_ISDIR(now) || (now & kForGroup) == kForGroup;
+  if (!has && (wanted & kForGroup) == kForGroup) return EPERM;
   out = wanted & (0777U | kSetIds | (S_ISDIR(now) ? S_ISVTX : 0U));
   return 0;
+}
+
+namespace {
+
+// Bits that one thread takes away another one may just have found there.
+os::Mutex& permissions() {
+  static os::Mutex mutex;
+  return mutex;
+}
+
+mode_t set_ids_of_a_program(mode_t mode) {
+  const mode_t of_group = (mode & S_IXGRP) != 0 ? S_ISGID : 0U;
+  return mode & (S_ISUID | of_group);
+}
+
+}  // namespace
+
+int set_permissions(int fd, std::uint32_t wanted, bool any) {
+  const os::MutexLock guard(permissions());
+  struct stat s {};
+  if (fstat(fd, &s) != 0) return errno;
+  mode_t mode = 0;
+  if (const int error = change_permissions(s.st_mode, wanted, any, mode); error != 0) return error;
+  if (fchmod(fd, mode) == 0) return 0;
+  // A path descriptor stands for a name only.
+  if (errno == EBADF && chmod(proc_name(fd).c_str(), mode) == 0) return 0;
+  return errno;
+}
+
+int drop_set_ids(int fd) {
+  struct stat s {};
+  if (fstat(fd, &s) != 0) return errno;
+  if (set_ids_of_a_program(s.st_mode) == 0) return 0;
+  const os::MutexLock guard(permissions());
+  if (fstat(fd, &s) != 0) return errno;
+  const mode_t mode = s.st_mode & 07777U & ~set_ids_of_a_program(s.st_mode);
+  // A process that may not do this is neither owner nor root: then the kernel does it.
+  return fchmod(fd, mode) == 0 || errno == EPERM ? 0 : errno;
 }
 
 int set_attributes(int fd, std::uint32_t what, const Attributes& to) {
   const timespec times[2] = {{0, UTIME_OMIT}, os::timespec_of(to.mtime_ns)};
   if ((what & kSetSize) != 0 && ftruncate(fd, static_cast<off_t>(to.size)) != 0) return errno;
   if ((what & kSetMode) != 0) {
-    struct stat s {};
-    if (fstat(fd, &s) != 0) return errno;
-    mode_t mode = 0;
-    if (const int error = change_permissions(s.st_mode, to.mode, (what & kAnyMode) != 0, mode))
-      return error;
-    if (fchmod(fd, mode) != 0) return errno;
+    if (const int error = set_permissions(fd, to.mode, (what & kAnyMode) != 0)) return error;
   }
   if ((what & kSetTime) != 0 && futimens(fd, times) != 0) return errno;
   return 0;

@@ -34,12 +34,19 @@ namespace weft::files {
 [[nodiscard]] bool leases_tell(int fd);
 // Gives `out` the permissions that a client may make of `now`, a mode: the sticky bit is for
 // folders, and a set-id bit that is there may stay.  EPERM: another set-id bit, by which programs
-// would run as the server's user. `any`: it may make all of them.
+// would run as the server's user, or one of the group that gets its effect by this. `any`: it may
+// make all of them.
 [[nodiscard]] int change_permissions(std::uint32_t now, std::uint32_t wanted, bool any,
                                      mode_t& out);
+// Gives them to an open file, or to one that a path descriptor names. Returns 0 or an errno.
+[[nodiscard]] int set_permissions(int fd, std::uint32_t wanted, bool any);
 // With kSetMode, and never in a message: the client may set every bit of a mode.
 inline constexpr std::uint32_t kAnyMode = 1U << 31U;
 // Changes of an open file what `what` (kSetMode...) names. Returns 0 or an errno.
 [[nodiscard]] int set_attributes(int fd, std::uint32_t what, const Attributes& to);
+// Before somebody without privileges writes to the file by way of this process: what a kernel does
+// for a writer who is not root. set_permissions() does not bring them back. Returns 0 or an errno,
+// with which nothing may be written.
+[[nodiscard]] int drop_set_ids(int fd);
 
 }  // namespace weft::files

@@ -164,11 +164,9 @@ int Tree::set(const TreePath& path, std::uint32_t what, const Attributes& to,
       if (!S_ISREG(out.mode)) return EINVAL;
       if (truncate(name.c_str(), static_cast<off_t>(to.size)) != 0) return errno;
     }
-    mode_t mode = 0;
     if ((what & kSetMode) != 0)
-      error = change_permissions(out.mode, to.mode, (what & kAnyMode) != 0, mode);
+      error = set_permissions(found.get(), to.mode, (what & kAnyMode) != 0);
     if (error != 0) return error;
-    if ((what & kSetMode) != 0 && chmod(name.c_str(), mode) != 0) return errno;
     if ((what & kSetTime) != 0 && utimensat(AT_FDCWD, name.c_str(), times, 0) != 0) return errno;
   }
   out = attributes_of(found.get(), &error);

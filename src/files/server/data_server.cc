@@ -251,7 +251,7 @@ void Server::sleep() {
 int Server::time_left_ms() const {
   const bool any = std::any_of(sessions_.begin(), sessions_.end(),
                                [](const auto& session) { return session->has_deadline(); });
-  return any || shared_.kept->has_deadline() ? 200 : -1;
+  return any || shared_.kept->has_deadline() || status_.has_deadline() ? 200 : -1;
 }
 
 void Server::look_at(int timeout_ms) {
@@ -280,6 +280,7 @@ void Server::look_at(int timeout_ms) {
   }
   const auto now = Clock::now();
   shared_.kept->expire(now);
+  status_.tick(now);
   for (auto& session : sessions_) {
     if (session->has_deadline()) session->tick(now);
   }

@@ -30,9 +30,8 @@ void Shared::note_lost_write(int error) {
 }
 
 int Shared::flush(int fd) {
-  if (fsync(fd) == 0) return 0;
-  const int error = errno;
-  note_lost_flush();
+  const int error = files::flush(fd);
+  if (error != 0) note_lost_flush();
   return error;
 }
 

@@ -12,6 +12,7 @@
 #include <utility>
 
 #include "os/abstract_address.h"
+#include "os/lack.h"
 
 namespace weft::files {
 namespace {
@@ -19,8 +20,9 @@ namespace {
 constexpr int kCallersWaiting = 8;
 constexpr std::size_t kCallersMost = 16;  // that have not said all: the oldest makes room
 constexpr int kPatienceMs = 10000;
-constexpr std::size_t kTextMax = 100000;  // fits into the send buffer of a Unix socket
-constexpr std::size_t kSaidMax = 8192;    // a token has at most 4096
+constexpr std::chrono::milliseconds kPause{200};  // without descriptors
+constexpr std::size_t kTextMax = 100000;          // fits into the send buffer of a Unix socket
+constexpr std::size_t kSaidMax = 8192;            // a token has at most 4096
 constexpr std::string_view kToken = "token ";
 constexpr std::string_view kTaken = "taken";
 
@@ -60,9 +62,26 @@ Outcome<StatusPort> StatusPort::open(std::uint16_t port) {
   return out;
 }
 
+void StatusPort::listen(bool on) const {
+  epoll_event event{};
+  if (on) event.events = EPOLLIN;
+  static_cast<void>(epoll_ctl(fd(), EPOLL_CTL_MOD, listener_.get(), &event));
+}
+
+void StatusPort::tick(Clock::time_point now) {
+  if (!has_deadline() || now < resumes_) return;
+  resumes_ = Clock::time_point();
+  listen(true);
+}
+
 void StatusPort::take_callers() {
+  if (has_deadline()) return;
   for (;;) {
     os::Fd caller(accept4(listener_.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
+    if (!caller && os::is_lack(errno)) {
+      listen(false);
+      resumes_ = Clock::now() + kPause;
+    }
     if (!caller) return;
     if (!is_ours_or_root(peer_of(caller.get())) || !watch(fd(), caller.get())) continue;
     if (callers_.size() == kCallersMost) callers_.erase(callers_.begin());

@@ -8,6 +8,7 @@
 
 #include <sys/types.h>
 
+#include <chrono>
 #include <cstdint>
 #include <functional>
 #include <string>
@@ -35,6 +36,11 @@ class StatusPort {
   [[nodiscard]] int fd() const { return ready_.get(); }
   // Answers all that have said what they want.
   void answer(const Answers& answers);
+  // Without a descriptor to take a caller by, callers wait for a while: fd() is not readable
+  // because of them, and tick() has to be called.
+  using Clock = std::chrono::steady_clock;
+  [[nodiscard]] bool has_deadline() const { return resumes_ != Clock::time_point(); }
+  void tick(Clock::time_point now);
 
  private:
   struct Caller {
@@ -42,11 +48,13 @@ class StatusPort {
     std::string said;
   };
   void take_callers();
+  void listen(bool on) const;
   [[nodiscard]] bool serve(Caller& caller, const Answers& answers) const;
 
   os::Fd listener_;
   os::Fd ready_;  // epoll: the listener and the callers
   std::vector<Caller> callers_;
+  Clock::time_point resumes_{};  // to take callers; none: it does
 };
 
 // Asks the server of this machine at that port.

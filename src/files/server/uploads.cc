@@ -4,6 +4,7 @@
 #include <cassert>
 #include <cerrno>
 
+#include "files/protocol/file_attributes.h"
 #include "files/server/work_ids.h"
 
 namespace weft::files {
@@ -16,6 +17,9 @@ constexpr std::uint32_t kChunkBytes = 256U << 10U;
 int Uploads::write(const WriteRequest& request, const Asked& asked) {
   auto file = files_.find(request.handle);
   if (file == nullptr || !file->writable()) return EBADF;
+  if (file->edited && !shared_.options.owners) {
+    if (const int error = drop_set_ids(file->get()); error != 0) return error;
+  }
   if (!answers_.begin()) return 0;
   Incoming incoming;
   incoming.file = std::move(file);

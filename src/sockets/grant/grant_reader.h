@@ -18,11 +18,13 @@ class GrantReader {
     bool grants = true;  // while it waits, the ring may be used
     bool keeps = false;  // the window stays open behind the call
     bool peeks = false;  // MSG_PEEK
+    // Asks the kernel before it makes ready to sleep, too. REQUIRES: so, unless the call waits
+    bool looks = true;
     auto operator<=>(const Options&) const = default;
   };
   // At most `bytes` octets, not 0.
   GrantReader(std::uint64_t bytes, Options options) : options_(options), bytes_(bytes) {
-    assert(bytes != 0);
+    assert(bytes != 0 && (options.looks || options.waits));
   }
 
   template <class Memory>
@@ -32,6 +34,8 @@ class GrantReader {
 
   // Octets, 0 at the end, kGrantWouldBlock, kGrantError.
   [[nodiscard]] std::int64_t result() const { return result_; }
+  // It had to wait, and offered the ring.
+  [[nodiscard]] bool granted() const { return granted_; }
   // result() octets came by the ring, into the memory's target.
   [[nodiscard]] bool by_ring() const { return by_ring_ != 0; }
 
@@ -84,6 +88,8 @@ class GrantReader {
     return need;
   }
   GrantNeed go_if(bool condition, At yes, At no) { return go(condition ? yes : no); }
+  // Nothing is in the ring, and TCP has not ended.
+  GrantNeed go_to_tcp() { return go_if(asleep_ || options_.looks, At::kEnter, At::kGrant); }
   GrantNeed end(std::int64_t result) {
     result_ = result;
     return go(asleep_ ? At::kWake : granted_ ? At::kClose : At::kDone);
@@ -95,7 +101,8 @@ class GrantReader {
   bool granted_ = false;
   bool asleep_ = false;  // this call is counted in kAsleep
   bool ended_ = false;   // TCP has said that there is no more, or an error
-  std::uint32_t by_ring_ = 0;
+  std::uint8_t by_ring_ = 0;
+  std::uint8_t unused_[2] = {};
   std::uint32_t found_ = 0;
   std::uint64_t bytes_;
   std::uint64_t take_ = 0;
@@ -105,7 +112,7 @@ class GrantReader {
 };
 
 template <class Memory>
-GrantNeed GrantReader::step(Memory& m) {
+[[gnu::always_inline]] inline GrantNeed GrantReader::step(Memory& m) {
   if (at_ <= At::kForged) return ring_step(m);
   if (at_ <= At::kAfter) return kernel_step(m);
   if (at_ <= At::kClose) return sleep_step(m);
@@ -113,19 +120,17 @@ GrantNeed GrantReader::step(Memory& m) {
 }
 
 template <class Memory>
-GrantNeed GrantReader::ring_step(Memory& m) {
-  // With nothing in the ring: TCP, unless TCP has ended.
-  const At without = ended_ ? At::kDone : At::kEnter;
+[[gnu::always_inline]] inline GrantNeed GrantReader::ring_step(Memory& m) {
   switch (at_) {
     case At::kTake:
       take_ = m.load(GrantWord::kTake);
       if ((take_ & kTaken) == 0) return go(At::kWritten);
       if (ended_ && m.keeps(GrantRule::kEndFindsTaken)) return go(At::kEndReaders);
-      return ended_ ? end(result_) : go(without);
+      return ended_ ? end(result_) : go_to_tcp();
     case At::kWritten: {
       const std::uint64_t unread = m.load(GrantWord::kWritten) - (take_ >> 1U);
       if (unread > m.ring_bytes()) return go(At::kForged);
-      if (unread == 0) return ended_ ? end(result_) : go(without);
+      if (unread == 0) return ended_ ? end(result_) : go_to_tcp();
       found_ = static_cast<std::uint32_t>(std::min(unread, bytes_));
       return go(At::kCopy);
     }
@@ -147,12 +152,12 @@ GrantNeed GrantReader::ring_step(Memory& m) {
       if (m.load(GrantWord::kTake) != take_) return go(At::kTake);
       m.store(GrantWord::kWindow, kWindowNever);
       options_.grants = false;
-      return ended_ ? end(result_) : go(without);
+      return ended_ ? end(result_) : go_to_tcp();
   }
 }
 
 template <class Memory>
-GrantNeed GrantReader::kernel_step(Memory& m) {
+[[gnu::always_inline]] inline GrantNeed GrantReader::kernel_step(Memory& m) {
   switch (at_) {
     case At::kEnter: m.add(GrantWord::kInKernel, 1); return go(At::kReceive);
     case At::kReceive:
@@ -185,7 +190,7 @@ GrantNeed GrantReader::kernel_step(Memory& m) {
 }
 
 template <class Memory>
-GrantNeed GrantReader::sleep_step(Memory& m) {
+[[gnu::always_inline]] inline GrantNeed GrantReader::sleep_step(Memory& m) {
   switch (at_) {
     case At::kGrant:
       if (!options_.grants) return go(At::kSleep);
@@ -220,7 +225,7 @@ GrantNeed GrantReader::sleep_step(Memory& m) {
 
 // TCP has ended, and the ring is taken back. Its writer may have died before it had sent all.
 template <class Memory>
-GrantNeed GrantReader::end_step(Memory& m) {
+[[gnu::always_inline]] inline GrantNeed GrantReader::end_step(Memory& m) {
   switch (at_) {
     case At::kEndReaders:
       if (m.load(GrantWord::kInKernel) == 0) return go(At::kEndCounts, GrantNeed::kCountReceived);

@@ -145,7 +145,7 @@ class GrantWriter {
 inline void GrantWriter::answer(std::int64_t value) { answer_ = value; }
 
 template <class Memory>
-GrantNeed GrantWriter::step(Memory& m) {
+[[gnu::always_inline]] inline GrantNeed GrantWriter::step(Memory& m) {
   if (at_ <= At::kRingInSignal) return begin_step(m);
   if (at_ <= At::kStillRing) return open_step(m);
   if (at_ <= At::kAfterAwake) return put_step(m);
@@ -155,7 +155,7 @@ GrantNeed GrantWriter::step(Memory& m) {
 }
 
 template <class Memory>
-GrantNeed GrantWriter::begin_step(Memory& m) {
+[[gnu::always_inline]] inline GrantNeed GrantWriter::begin_step(Memory& m) {
   switch (at_) {
     case At::kLock: return go(At::kOwed, GrantNeed::kLock);
     case At::kOwed:
@@ -178,7 +178,7 @@ GrantNeed GrantWriter::begin_step(Memory& m) {
 }
 
 template <class Memory>
-GrantNeed GrantWriter::open_step(Memory& m) {
+[[gnu::always_inline]] inline GrantNeed GrantWriter::open_step(Memory& m) {
   switch (at_) {
     case At::kTryWindow:
       return go_if(m.load(GrantWord::kWindow) == kWindowOpen, At::kTryAwake, At::kGoTcp);
@@ -211,7 +211,7 @@ bool GrantWriter::look_for_room(Memory& m) {
 }
 
 template <class Memory>
-GrantNeed GrantWriter::put_step(Memory& m) {
+[[gnu::always_inline]] inline GrantNeed GrantWriter::put_step(Memory& m) {
   const std::uint64_t position = m.load(GrantWord::kPosition);
   switch (at_) {
     case At::kOpenWindow:
@@ -248,7 +248,7 @@ GrantNeed GrantWriter::put_step(Memory& m) {
 }
 
 template <class Memory>
-GrantNeed GrantWriter::take_back_step(Memory& m) {
+[[gnu::always_inline]] inline GrantNeed GrantWriter::take_back_step(Memory& m) {
   switch (at_) {
     case At::kBlock:
       return go(mending_ ? At::kSendRing : At::kReadTake,
@@ -280,7 +280,7 @@ GrantNeed GrantWriter::take_back_step(Memory& m) {
 }
 
 template <class Memory>
-GrantNeed GrantWriter::pay_step(Memory& m) {
+[[gnu::always_inline]] inline GrantNeed GrantWriter::pay_step(Memory& m) {
   switch (at_) {
     case At::kSendRing:
       from_ = m.load(GrantWord::kOwedFrom);
@@ -314,7 +314,7 @@ GrantNeed GrantWriter::pay_step(Memory& m) {
 }
 
 template <class Memory>
-GrantNeed GrantWriter::tcp_step(Memory& m) {
+[[gnu::always_inline]] inline GrantNeed GrantWriter::tcp_step(Memory& m) {
   switch (at_) {
     case At::kGoTcp:
       // No lock across a kernel call that may wait.

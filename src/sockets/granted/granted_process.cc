@@ -15,6 +15,7 @@
 #include <cstdio>
 #include <cstdlib>
 
+#include "os/guest_output.h"
 #include "sockets/granted/granted.h"
 #include "sockets/granted/holders.h"
 #include "sockets/granted/number_states.h"
@@ -32,7 +33,7 @@ How inherited(int fd) { return inherits(fd) ? How::kStays : How::kGone; }
 How by_exec(int fd) {
   Number* number = numbers::find(fd);
   if (number != nullptr) holders::add_unknown(*number);
-  return inherits(fd) ? How::kStays : How::kCloses;
+  return inherits(fd) ? How::kStays : How::kMayClose;
 }
 
 // A program is about to be started, in this process or in a child that shares its memory.
@@ -95,6 +96,7 @@ void after_fork() {
 
 __attribute__((constructor)) void begin() {
   static_cast<void>(real());
+  static_cast<void>(os::may_say());  // for the first time
   own_memory();
   pthread_atfork(before_fork, after_fork, [] {
     own_memory();

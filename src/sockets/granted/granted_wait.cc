@@ -224,12 +224,13 @@ std::uint32_t watched_events(const Lane& lane, int epoll, std::uint64_t& data, b
   return watch.events & kInEvents;
 }
 
-// The lanes that one instance watches, as far as rings may be used with them.
-void add_members(Watched& watched, int epoll) {
+// The `wanted` ones of the lanes that one instance watches, as far as rings may be used with them.
+template <class Wanted>
+void add_members(Watched& watched, int epoll, Wanted wanted) {
   std::uint64_t data = 0;
   bool edge = false;
   for (Lane* lane = lanes::first(); lane != nullptr; lane = lane->next) {
-    if (!lane->live.load(std::memory_order_relaxed) || !lane->in.counted()) continue;
+    if (!lane->live.load() || !lane->in.counted() || !wanted(*lane)) continue;
     if (watched_events(*lane, epoll, data, edge) != 0) watched.add(*lane, data, edge);
   }
 }
@@ -259,14 +260,31 @@ int add_events(const Watched& watched, int epoll, epoll_event* events, int most,
   return found;
 }
 
+// Tells of what lies in rings already, without a look at all other members, where it is not time to
+// ask the kernel. 0: nothing does.
+int tell_of_rings(int epoll, epoll_event* events, int most) {
+  if (os::monotonic_ns() - t_asked >= kAskKernelNs) return 0;
+  Watched watched;
+  {
+    const lanes::Scan scan;
+    add_members(watched, epoll, [&watched](const Lane& lane) {
+      return watched.size() < Watched::kMost && lane.rings.attached() && readable(lane);
+    });
+  }
+  return watched.empty() ? 0 : add_events(watched, epoll, events, most, 0);
+}
+
 // `kernel(limit)` asks for as long as that.
 template <class Kernel>
 int wait_rings(int epoll, epoll_event* events, int most, Limit limit, Kernel kernel) {
   Limit none(0);
   if (events == nullptr || most <= 0) return kernel(limit);
+  if (limit.waits()) {
+    if (const int found = tell_of_rings(epoll, events, most); found != 0) return found;
+  }
   for (;;) {
     Watched watched;
-    add_members(watched, epoll);
+    add_members(watched, epoll, [](const Lane&) { return true; });
     if (watched.empty()) return kernel(limit);
     const Waited waited = wait_for(watched, limit.waits(), [&](bool now) {
       const std::int64_t at = now ? os::monotonic_ns() : 0;

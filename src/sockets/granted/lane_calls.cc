@@ -3,6 +3,7 @@
 #include <poll.h>
 #include <sched.h>
 #include <sys/syscall.h>
+#include <sys/time.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -29,6 +30,7 @@ namespace {
 
 constexpr std::uint64_t kBulk = 16384;
 constexpr int kOwedMs = 2000;
+constexpr std::int64_t kOwedPauseNs = 1'000'000;
 
 // The number is still that of the lane's socket: nobody closed it by a call that was not seen.
 bool same_socket(const Lane& lane, int fd) {
@@ -73,11 +75,13 @@ bool window_is_open(const GrantMemory& m) {
   return m.load(GrantWord::kWindow) == kWindowOpen && m.load(GrantWord::kAsleep) == 0;
 }
 
-// A large send beside a reader that looks: it waits a little for TCP to run empty.
-void wait_for_drain(Lane& lane, const GrantMemory& m) {
+// Waits a little for TCP to run empty, since a call can only begin to use the ring then. Small
+// sends do so beside a reader that runs, not to delay those that only have to wake it.
+void wait_for_drain(Lane& lane, const GrantMemory& m, std::uint64_t bytes) {
   if (!lane.out.joined() || m.load(GrantWord::kRing) != 0) return;
   if (m.load(GrantWord::kWindow) == kWindowNever) return;
-  lane.writing.look_for_drain([&m] {
+  if (bytes < kBulk && m.load(GrantWord::kAsleep) != 0) return;
+  lane.writing.look_for_drain(window_is_open(m), [&m] {
     return m.load(GrantWord::kTcpRead) == m.load(GrantWord::kSent) && window_is_open(m);
   });
 }
@@ -193,7 +197,7 @@ bool take_back_once(Lane& lane, int fd) {
 std::int64_t transmit_by_ring(Outgoing& out, std::uint64_t bytes) {
   LaneMemory m(out.lane.rings.out(), out.parts, out.count);
   if (out.lane.rings.on_one_core()) out.waits = false;
-  if (bytes >= kBulk && out.waits) wait_for_drain(out.lane, m);
+  if (out.waits) wait_for_drain(out.lane, m, bytes);
   const bool interrupted = out.lane.rings.lock().held_by(this_thread());
   GrantWriter call(interrupted ? GrantCall::kSendInSignal : GrantCall::kSend, bytes,
                    may_begin(out.lane, out.fd, m));
@@ -203,10 +207,26 @@ std::int64_t transmit_by_ring(Outgoing& out, std::uint64_t bytes) {
   // ring: nobody else would take it back.
   if (!out.lane.out.joined() || !out.lane.live.load()) {
     take_back_once(out.lane, out.fd);
-  } else {
-    spiller::wake(spill);
+  } else if (!spiller::wake(spill)) {
+    out.lane.out.on(JoinEvent::kForbidden);
+    take_back_once(out.lane, out.fd);
   }
   return result;
+}
+
+// A call waits behind what was taken back from the ring, for room in TCP. False: errno.
+bool wait_for_room(int fd) {
+  timeval most{};
+  socklen_t length = sizeof most;
+  real().getsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &most, &length);
+  const std::int64_t limit_ms = most.tv_sec * 1000 + most.tv_usec / 1000;
+  const bool ever = most.tv_sec == 0 && most.tv_usec == 0;
+  pollfd one{fd, POLLOUT, 0};
+  const int found =
+      real().poll(&one, 1, ever ? -1 : static_cast<int>(std::min<std::int64_t>(limit_ms, INT_MAX)));
+  if (found == 0) errno = EAGAIN;
+  if (found > 0) os::nap(kOwedPauseNs);  // the system may be short of memory, and say room
+  return found > 0;
 }
 
 }  // namespace
@@ -217,11 +237,15 @@ ssize_t transmit(Lane& lane, int fd, const iovec* parts, std::size_t count, int 
   const bool waits = (flags & MSG_DONTWAIT) == 0 && !lane.nonblocking.load();
   Outgoing out{lane, fd, parts, count, flags, &as_asked, waits};
   const bool by_ring = bytes > 0 && (flags & ~kRingFlags) == 0;
-  const std::int64_t result = by_ring ? transmit_by_ring(out, bytes) : transmit_by_tcp(out, bytes);
-  if (result >= 0) return result;
-  if (out.ended && out.error == 0) return send_kernel(out, 0);  // it says how
-  errno = out.error != 0 ? out.error : EAGAIN;
-  return -1;
+  for (;;) {
+    const std::int64_t result =
+        by_ring ? transmit_by_ring(out, bytes) : transmit_by_tcp(out, bytes);
+    if (result >= 0) return result;
+    if (out.ended && out.error == 0) return send_kernel(out, 0);  // it says how
+    errno = out.error != 0 ? out.error : EAGAIN;
+    const bool owes = result == kGrantWouldBlock && out.error == 0;
+    if (!owes || !waits || !wait_for_room(fd)) return -1;
+  }
 }
 
 bool may_send_by_ring(const Lane& lane, int fd) { return may_begin(lane, fd, lane.rings.out()); }
@@ -256,10 +280,11 @@ void spill(Lane& lane, std::int64_t now) {
   LaneMemory m(lane.rings.out(), nullptr, 0);
   Outgoing out{lane, fd, nullptr, 0, 0, nullptr, false};
   GrantWriter call(GrantCall::kSpill, 0, false);
-  const bool open = window_is_open(m);
-  static_cast<void>(run(out, call, m, true));
-  if (!open) return;
-  lane.writing.ban_ring(now);
+  // Else only what is owed is sent, which says nothing of the ring.
+  const bool useless = m.load(GrantWord::kRing) != 0 && window_is_open(m);
+  const bool owes = run(out, call, m, true) == kGrantWouldBlock;
+  if (owes && (out.ended || !same_socket(lane, fd))) lane.writing.note_over();
+  if (useless) lane.writing.ban_ring(now);
 }
 
 }  // namespace weft::sockets::granted

@@ -80,7 +80,7 @@ void retire(int fd, Number& number, How how) {
     // Behind that: a writer that puts octets in sees the window closed, or they are seen here.
     if (how == How::kCloses) reset_if_unread(*lane, fd);
     take_back_all(*lane, fd);
-    if (how == How::kStays) lane->nodelay.give_back(fd);
+    if (how != How::kCloses) lane->nodelay.give_back(fd);
   }
 }
 
@@ -104,7 +104,8 @@ void note_leaving(int fd, Number& number, How how, Why why) {
 void note_holders(Number& number, How how) {
   switch (how) {
     case How::kStays: return holders::add_unknown(number);
-    case How::kCloses: return holders::drop(number);
+    case How::kCloses:
+    case How::kMayClose: return holders::drop(number);
     case How::kGone: return holders::forget(number);
   }
 }

@@ -20,9 +20,10 @@ void leave_to_copy(int fd);
 // The number was closed by a call that was not seen, and is another one's now.
 void forget_closed(int fd);
 enum class How : std::uint8_t {
-  kStays,   // the socket lives on
-  kCloses,  // it is about to be closed: with octets that nobody has read, by a reset
-  kGone,    // the number is another one's already
+  kStays,     // the socket lives on
+  kCloses,    // it is about to be closed: with octets that nobody has read, by a reset
+  kMayClose,  // the same, in order: by an exec, which may fail
+  kGone,      // the number is another one's already
 };
 // The same for all numbers in [first, last], each as `which` says; kGone: not this one.
 void leave_range(unsigned first, unsigned last, How (*which)(int fd), Why why = Why::kShared);

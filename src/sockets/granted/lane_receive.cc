@@ -31,7 +31,6 @@ struct Incoming {
   int flags;
   const AsAsked* as_asked;
   bool waits;
-  bool offers;  // the ring, while it waits
   int error = 0;
   int told_error = 0;  // the kernel tells an error once
 };
@@ -68,7 +67,6 @@ std::int64_t receive_kernel(Incoming& in, bool now) {
 // A reader that will ask the kernel before it sleeps, or that asks again and again, need not ask
 // now.
 bool may_leave_out(Incoming& in, const LaneMemory& m) {
-  if (in.waits && !in.offers) return true;
   if ((m.load(GrantWord::kTake) & kTaken) != 0) return false;
   // A wait of the kernel's that named the number is believed.
   const bool polls = in.lane.reading.polls() && !in.lane.number->asks.load();
@@ -195,11 +193,15 @@ ssize_t receive(Lane& lane, int fd, const iovec* parts, std::size_t count, int f
   for (;;) {
     LaneMemory m(lane.rings.in(), parts, count, done);
     const bool offered = waits && offers(lane, fd);
-    Incoming in{lane, fd, parts, count, done, flags, &as_asked, waits, offered};
-    GrantReader call(bytes - done, {waits, offered, lane.reading.keeps_window(), peeks});
+    Incoming in{lane, fd, parts, count, done, flags, &as_asked, waits};
+    GrantReader call(bytes - done, {.waits = waits,
+                                    .grants = offered,
+                                    .keeps = lane.reading.keeps_window(),
+                                    .peeks = peeks,
+                                    .looks = !waits || offered});
     const std::int64_t got = run(in, call, m);
     note_read(lane, got, bytes - done, waits);
-    if (waits) lane.reading.note_wait(call.by_ring());
+    if (waits) lane.reading.note_wait(offered, call.granted(), call.by_ring());
     if (got > 0) done += static_cast<std::uint64_t>(got);
     assert(done <= bytes);
     if (in.told_error != 0 && done > 0) lane.news.keep_error(in.told_error);

@@ -55,8 +55,12 @@ class ReadingHabits {
   enum class Window : std::uint8_t { kStays, kOpens, kCloses };
   [[nodiscard]] Window note_read(std::uint32_t thread, std::int64_t got, std::uint64_t asked,
                                  bool waits);
-  // ... and whether one that may have waited got its octets by the ring.
-  void note_wait(bool by_ring) { waits_.note(by_ring); }
+  // ... and one that might have waited: whether it offered the ring if it had to, whether it looked
+  // there before it slept, and whether it got its octets by it. One that found octets in TCP at
+  // once has offered nothing, and says nothing.
+  void note_wait(bool offered, bool looked, bool by_ring) {
+    if (by_ring || looked || !offered) waits_.note(by_ring);
+  }
 
   // Whether the program asks again and again, without a wait that names the lane.
   [[nodiscard]] bool polls() const {
@@ -86,7 +90,8 @@ class ReadingHabits {
 inline ReadingHabits::Window ReadingHabits::note_read(std::uint32_t thread, std::int64_t got,
                                                       std::uint64_t asked, bool waits) {
   const bool blocked = got == kGrantWouldBlock;
-  const bool blocked_before = blocked_.exchange(blocked, std::memory_order_relaxed);
+  const bool blocked_before = blocked_.load(std::memory_order_relaxed);
+  if (blocked != blocked_before) blocked_.store(blocked, std::memory_order_relaxed);
   const bool named = named_by_.load(std::memory_order_relaxed) == thread;
   if (named && (got < 0 || static_cast<std::uint64_t>(got) < asked)) {
     named_by_.store(0, std::memory_order_relaxed);

@@ -15,6 +15,9 @@ os::SpinLock g_lock;  // of the list of free lanes, with signals blocked
 Lane* g_free WEFT_GUARDED_BY(g_lock) = nullptr;
 std::atomic<Lane*> g_first{nullptr};
 sigset_t g_before_fork WEFT_GUARDED_BY(g_lock);  // what the thread that forks blocked
+std::atomic<std::uint32_t> g_scans{0};
+std::atomic<bool> g_left_to_scans{false};  // lanes that could not be taken apart beside them
+thread_local constinit std::uint32_t t_scans = 0;
 
 // No number means it, and no call knows it.
 void set_free(Lane& lane) WEFT_REQUIRES(g_lock) {
@@ -30,6 +33,11 @@ void set_free(Lane& lane) WEFT_REQUIRES(g_lock) {
   const os::SignalsBlocked blocked;
   const os::SpinGuard guard(g_lock);
   if (lane.live.load() || !lane.rings.has_own() || !lane.calls.none()) return;
+  if (g_scans.load() != 0) {
+    g_left_to_scans.store(true);
+    if (g_scans.load() != 0) return;  // the last one sees that
+  }
+  // A scan that begins behind this sees that the lane is not live.
   set_free(lane);
 }
 
@@ -52,6 +60,12 @@ void begin_again(Lane& lane, int fd, Number& number) {
   lane.news.begin_again();
   lane.nodelay.begin_again();
   lane.live = true;
+}
+
+void clean_all() {
+  for (Lane* lane = g_first.load(); lane != nullptr; lane = lane->next) {
+    if (!lane->live.load()) clean(*lane);
+  }
 }
 
 // Without memory of its own. Null: there is none.
@@ -121,6 +135,18 @@ NewLane make(int fd, Number& number) {
 
 Lane* first() { return g_first.load(); }
 
+Scan::Scan() noexcept {
+  ++t_scans;
+  g_scans.fetch_add(1);
+}
+
+Scan::~Scan() {
+  --t_scans;
+  if (g_scans.fetch_sub(1) == 1 && g_left_to_scans.load() && g_left_to_scans.exchange(false)) {
+    clean_all();
+  }
+}
+
 // One call locks, the other unlocks.
 void before_fork() WEFT_NOT_ANALYZED {
   const sigset_t before = os::block_signals();
@@ -136,6 +162,7 @@ void after_fork() WEFT_NOT_ANALYZED {
 
 void in_child() WEFT_NOT_ANALYZED {
   new (&g_lock) os::SpinLock();
+  g_scans.store(t_scans);
   pthread_sigmask(SIG_SETMASK, &g_before_fork, nullptr);
 }
 

@@ -109,6 +109,15 @@ namespace lanes {
 [[nodiscard]] NewLane make(int fd, Number& number);
 // All lanes that were ever made.
 [[nodiscard]] Lane* first();
+// While one lives, the memory of no lane goes that is live when it is looked at: for a look at many
+// of them, which takes no time. Threads: its own.
+class Scan {
+ public:
+  Scan() noexcept;
+  ~Scan();
+  Scan(const Scan&) = delete;
+  Scan& operator=(const Scan&) = delete;
+};
 // Around fork(): no lane is made in between, and no signal comes, whose handler might make one.
 void before_fork();
 void after_fork();

@@ -7,6 +7,7 @@
 
 #include <atomic>
 #include <cassert>
+#include <cerrno>
 #include <climits>
 #include <ctime>
 
@@ -27,7 +28,13 @@ std::atomic<bool> g_stopped{false};
 std::atomic<Spill> g_spill{nullptr};
 pthread_t g_thread;
 
-// Whether a ring holds octets. One whose reader has not moved since the last tick is spilled.
+// TCP had no room for all that a ring held: the rest is not in the ring any more.
+bool owes(const Lane& lane, const GrantMemory& m) {
+  return m.load(GrantWord::kOwedFrom) != m.load(GrantWord::kOwedTo) && !lane.writing.is_over();
+}
+
+// Whether a ring holds octets, or did. One whose reader has not moved since the last tick is
+// spilled.
 bool tick() {
   bool any = false;
   for (Lane* lane = lanes::first(); lane != nullptr; lane = lane->next) {
@@ -35,6 +42,11 @@ bool tick() {
     const Use use(*lane, Call::kVisits);
     if (!lane->live.load() || !lane->rings.attached()) continue;
     const GrantMemory m = lane->rings.out();
+    if (owes(*lane, m)) {
+      any = true;
+      g_spill.load()(*lane, os::monotonic_ns());
+      continue;
+    }
     if (m.load(GrantWord::kRing) == 0) continue;
     const std::uint64_t take = m.load(GrantWord::kTake);
     const bool holds = (take & kTaken) == 0 && m.load(GrantWord::kPosition) != take >> 1U;
@@ -62,31 +74,40 @@ void* run(void* /*unused*/) {
   return nullptr;
 }
 
+// The thread-local variables of a program may need more than kStack.
+bool create(pthread_t& thread) {
+  pthread_attr_t attributes;
+  if (pthread_attr_init(&attributes) != 0) return false;
+  pthread_attr_setstacksize(&attributes, kStack);
+  const int error = pthread_create(&thread, &attributes, run, nullptr);
+  pthread_attr_destroy(&attributes);
+  return error == 0 || (error == EINVAL && pthread_create(&thread, nullptr, run, nullptr) == 0);
+}
+
 void start() {
   if (g_stopped.load() || g_started.exchange(true)) return;
   const os::SignalsBlocked blocked;
-  pthread_attr_t attributes;
   pthread_t thread;
-  if (pthread_attr_init(&attributes) != 0) return;
-  pthread_attr_setstacksize(&attributes, kStack);
-  if (pthread_create(&thread, &attributes, run, nullptr) == 0) {
+  if (create(thread)) {
     g_thread = thread;
   } else {
     g_started = false;
+    g_idle = 1;  // another thread may have taken it for awake
   }
-  pthread_attr_destroy(&attributes);
 }
 
 }  // namespace
 
-void wake(Spill spill) {
-  if (g_idle.load() == 0) return;
+bool wake(Spill spill) {
+  if (g_idle.load() == 0) return true;
   assert(spill != nullptr);
   g_spill = spill;
   if (!g_started.load()) start();
-  if (g_started.load() && g_idle.exchange(0) == 1) {
+  if (!g_started.load()) return false;
+  if (g_idle.exchange(0) == 1) {
     real().syscall(SYS_futex, &g_idle, FUTEX_WAKE_PRIVATE, INT_MAX, nullptr, nullptr, 0);
   }
+  return true;
 }
 
 void stop() {

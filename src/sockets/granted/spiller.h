@@ -12,8 +12,9 @@
 namespace weft::sockets::granted::spiller {
 
 using Spill = void (*)(Lane& lane, std::int64_t now);
-// Octets were put into a ring: see that the thread runs. It calls `spill` for those that stay.
-void wake(Spill spill);
+// Octets were put into a ring: see that the thread runs. It calls `spill` for those that stay, and
+// for those that TCP had no room for. False: there can't be a thread.
+[[nodiscard]] bool wake(Spill spill);
 // Ends the thread, and waits until it has ended. It is not started again.
 void stop();
 // After fork(), in the child: it has no such thread.

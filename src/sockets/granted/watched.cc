@@ -13,14 +13,20 @@ Watched::~Watched() {
 
 void Watched::add(Lane& lane, std::size_t tag, bool edge) {
   assert(!asleep_ && count_ <= kMost);
+  // Without a look at `live` behind the count its memory may be gone: another thread has closed its
+  // number.
   if (count_ == kMost) {
+    const Use use(lane, Call::kVisits);
+    if (!lane.live.load()) return;
     // This wait will not look into its ring.
     lane.reading.note_unwatched();
     if (lane.rings.attached()) close_window(lane);
     return;
   }
-  Entry& entry = entries_[count_++];
+  Entry& entry = entries_[count_];
   std::construct_at(&entry.use, lane, Call::kVisits);
+  if (!lane.live.load()) return std::destroy_at(&entry.use);
+  ++count_;
   entry.lane = &lane;
   entry.tag = tag;
   entry.edge = edge;

@@ -22,7 +22,7 @@ class Watched {
   Watched(const Watched&) = delete;
   Watched& operator=(const Watched&) = delete;
 
-  // `lane`, which the caller has counted, is watched for octets to read; `tag` is the caller's.
+  // `lane` is watched for octets to read, unless its number is closed; `tag` is the caller's.
   // Beyond kMost its window is closed instead. `edge`: only octets that no wait has told of yet
   // count.
   void add(Lane& lane, std::size_t tag, bool edge = false);

@@ -18,6 +18,7 @@ void WritingHabits::begin_again() {
   ban_until_ = 0;
   ban_ns_ = 0;
   take_seen_ = 0;
+  over_ = false;
 }
 
 void WritingHabits::ban_ring(std::int64_t now) {

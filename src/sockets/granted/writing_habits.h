@@ -23,10 +23,10 @@ class WritingHabits {
   [[nodiscard]] bool look_for_room(Holds holds) {
     return spin(room_, holds);
   }
-  // Looks for an empty TCP, where that is worth it.
+  // Looks for an empty TCP, where that is worth it, or if `sure`.
   template <class Holds>
-  void look_for_drain(Holds holds) {
-    drains_.note(drains_.worth_it() && spin(drain_, holds));
+  void look_for_drain(bool sure, Holds holds) {
+    drains_.note((sure || drains_.worth_it()) && spin(drain_, holds));
   }
 
   // The ring was of no use: it is left alone for a while, for longer each time. Once in a while is
@@ -38,6 +38,10 @@ class WritingHabits {
     const std::int64_t until = ban_until_.load();
     return until != 0 && clock() < until;
   }
+
+  // Nothing more can be sent, also of what is owed: the connection has ended.
+  void note_over() { over_ = true; }
+  [[nodiscard]] bool is_over() const { return over_.load(std::memory_order_relaxed); }
 
   // The spiller's tick has found this in kTake, and octets in the ring if `holds`. Whether they lay
   // there at its last tick, and the reader has not moved since. For the spiller's thread alone.
@@ -53,6 +57,7 @@ class WritingHabits {
   std::atomic<std::int64_t> ban_until_{0};
   std::atomic<std::int64_t> ban_ns_{0};
   std::atomic<std::uint64_t> take_seen_{0};
+  std::atomic<bool> over_{false};
 };
 
 }  // namespace weft::sockets::granted

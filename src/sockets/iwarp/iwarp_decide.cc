@@ -182,6 +182,21 @@ Verdict decide(int fd, bool to_write) {
   return Verdict::kDecided;
 }
 
+// Until its end, also that of a thread which is cancelled.
+class Awaiting {
+ public:
+  explicit Awaiting(Conn& conn) : conn_(conn) { ++conn_.awaiting; }
+  ~Awaiting() {
+    [[maybe_unused]] const int before = conn_.awaiting.fetch_sub(1);
+    assert(before > 0);
+  }
+  Awaiting(const Awaiting&) = delete;
+  Awaiting& operator=(const Awaiting&) = delete;
+
+ private:
+  Conn& conn_;
+};
+
 }  // namespace
 
 Kind resolve(int fd, bool to_write) {
@@ -193,7 +208,7 @@ bool await_opening(int fd, bool wait) {
   const Use use(fd);
   if (use.kind() != Kind::kUndecided || use.conn() == nullptr) return true;
   Conn& conn = *use.conn();
-  ++conn.awaiting;
+  const Awaiting awaiting(conn);
   bool come = true;
   if (!conn.deciding) {
     // The kernel's own waiting: time limits, signals and O_NONBLOCK are as they should be. It waits
@@ -211,8 +226,6 @@ bool await_opening(int fd, bool wait) {
       come = false;
     }
   }
-  [[maybe_unused]] const int before = conn.awaiting.fetch_sub(1);
-  assert(before > 0);
   return come;
 }
 

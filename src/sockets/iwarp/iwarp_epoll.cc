@@ -138,6 +138,9 @@ class Turn {
       parts_.push_back({instance, i, first, all_.fds.size(), instance->changes});
     }
   }
+  ~Turn() {
+    if (!back_) come_back();
+  }
   Turn(const Turn&) = delete;
   Turn& operator=(const Turn&) = delete;
 
@@ -145,15 +148,8 @@ class Turn {
   bool run(const timespec* limit, const sigset_t* mask, int& found) {
     found = all_.run(limit, mask);
     const int error = errno;
-    bool changed = false;
+    const bool changed = come_back();
     int ready = 0;
-    {
-      const table::Lock lock;
-      for (const Part& one : parts_) {
-        changed = changed || one.instance->raised;
-        one.instance->came_back(one.changes);
-      }
-    }
     for (nfds_t i = 0; i < count_; ++i) asked_[i].revents = all_.fds[i].revents;
     for (const Part& one : parts_) {
       assert(one.at < count_ && one.first <= one.last && one.last <= all_.fds.size());
@@ -176,6 +172,20 @@ class Turn {
     std::size_t first, last;
     std::uint64_t changes;
   };
+
+  // Also of a thread that is cancelled asleep. Whether there are new lists.
+  bool come_back() {
+    back_ = true;
+    bool changed = false;
+    const table::Lock lock;
+    for (const Part& one : parts_) {
+      changed = changed || one.instance->raised;
+      one.instance->came_back(one.changes);
+    }
+    return changed;
+  }
+
+  bool back_ = false;
   pollfd* const asked_;
   const nfds_t count_;
   Polled all_;

@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <cstdarg>
 
+#include "os/guest_output.h"
 #include "sockets/iwarp/direct.h"
 #include "sockets/iwarp/direct_library.h"
 #include "sockets/iwarp/iwarp.h"
@@ -19,6 +20,7 @@ namespace {
 
 __attribute__((constructor)) void begin() {
   static_cast<void>(real());
+  static_cast<void>(os::may_say());  // for the first time
   own_memory();
   pthread_atfork(table::before_fork, table::after_fork, [] {
     table::in_child();

@@ -9,6 +9,7 @@
 // CQ's locks come behind both.
 #pragma once
 
+#include <sys/socket.h>
 #include <weft/queue_pair.h>
 
 #include <array>
@@ -17,6 +18,7 @@
 #include <memory>
 #include <optional>
 
+#include "io/datagram_link.h"
 #include "io/engine.h"
 #include "os/fd.h"
 #include "os/lock.h"
@@ -104,7 +106,7 @@ class DatagramQp final : public QueuePair,
   void watch() WEFT_REQUIRES(watch_mutex_);
   void leave_to_callers() WEFT_REQUIRES(rx_mutex_, watch_mutex_);
 
-  // --- sending: datagram_qp.cc. Error{}: none ---
+  // --- sending: datagram_qp.cc, datagram_send.cc. Error{}: none ---
   [[nodiscard]] Error may_post() const WEFT_REQUIRES(tx_mutex_);
   [[nodiscard]] Error enqueue(const SendWr& wr) WEFT_REQUIRES(tx_mutex_);
   [[nodiscard]] Target* target_of(proto::SendWqe& wqe) const WEFT_REQUIRES(tx_mutex_);
@@ -112,6 +114,7 @@ class DatagramQp final : public QueuePair,
   [[nodiscard]] Prepared prepare(proto::SendWqe& wqe, std::size_t slot) WEFT_REQUIRES(tx_mutex_);
   [[nodiscard]] bool gather(proto::SendWqe& wqe, std::uint8_t* to) const WEFT_REQUIRES(tx_mutex_);
   [[nodiscard]] std::size_t send_batch(std::size_t count) WEFT_REQUIRES(tx_mutex_);
+  [[nodiscard]] bool link_takes(std::span<const mmsghdr> messages) WEFT_REQUIRES(tx_mutex_);
   using OnRefused = std::function<void(const RefusedMemory&)>;
   // The memory of one SGE from `at` on, and its address. False: it may not be used.
   [[nodiscard]] bool resolve(const Sge& sge, std::size_t at, std::size_t size, Access need,
@@ -175,6 +178,8 @@ class DatagramQp final : public QueuePair,
     std::array<IpMarks, kBatch> marks{};
     std::array<std::uint32_t, kBatch> interface {};
     bool blocked = false;  // the socket has no room: the engine's thread goes on
+    std::function<LinkTrouble(const SocketAddress&)> link_of;  // null: it has been asked
+    std::shared_ptr<io::DatagramLink> link;                    // null: it is good
   };
   Out out_ WEFT_GUARDED_BY(tx_mutex_);
 

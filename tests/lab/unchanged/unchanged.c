@@ -5,6 +5,7 @@
 #include <fcntl.h>
 #include <linux/filter.h>
 #include <linux/seccomp.h>
+#include <poll.h>
 #include <pthread.h>
 #include <rdma/rdma_verbs.h>
 #include <rdma/rsocket.h>
@@ -143,16 +144,6 @@ static int broken_pipe(void) {
   close(ends[0]);
   fail();
   return 0;
-}
-
-// Without a stderr its number is a connection's.
-static int connection(void) {
-  char octet = 0;
-  int ends[2];
-  must(socketpair(AF_UNIX, SOCK_STREAM, 0, ends) == 0, "socketpair");
-  dup2(ends[1], 2);
-  fail();
-  return recv(ends[0], &octet, 1, MSG_DONTWAIT) < 0 ? 0 : 1;
 }
 
 static int open_descriptors(void) {
@@ -327,23 +318,51 @@ static int source(void) {
   return 0;
 }
 
+// A connection whose client writes into words[1] what is in words[0].
+static struct pair polled;
+static struct ibv_mr* of_words;
+static volatile uint64_t words[4];
+
+static void connect_words(struct ibv_cq* cq) {
+  polled = connect_pair_to(4, 0, cq);
+  of_words = ibv_reg_mr(polled.client->pd, (void*)words, sizeof words,
+                        IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE);
+  must(of_words != NULL, "ibv_reg_mr");
+}
+
+static void write_from(struct rdma_cm_id* id, uint64_t value) {
+  words[0] = value;
+  must(rdma_post_write(id, NULL, (void*)words, 8, of_words, IBV_SEND_SIGNALED, (uintptr_t)&words[1],
+                       of_words->rkey) == 0,
+       "rdma_post_write");
+}
+
+// Without a stderr its number is a connection's.
+static int connection(void) {
+  char octet = 0;
+  int ends[2];
+  must(socketpair(AF_UNIX, SOCK_STREAM, 0, ends) == 0, "socketpair");
+  dup2(ends[1], 2);
+  fail();
+  connect_words(NULL);
+  for (int i = 0; i < 20; ++i) {
+    write_from(polled.client, 1);
+    poll_one(polled.client->send_cq);
+  }
+  struct ibv_mr* another = ibv_reg_mr(polled.client->pd, (void*)words, sizeof words, 0);
+  if (another != NULL) ibv_dereg_mr(another);
+  ibv_dereg_mr(of_words);
+  end_pair(&polled);
+  return recv(ends[0], &octet, 1, MSG_DONTWAIT) < 0 ? 0 : 1;
+}
+
 // A thread polls what was there when another one arms the queue, or was not any more; then it makes
 // the event that the other one waits for. Not before the queue is armed: it would make none.
 enum { kRounds = 300 };
-static struct pair polled;
-static struct ibv_mr* of_words;
-static volatile uint64_t words[2];
 static atomic_int begun, is_armed, ended;  // rounds
 
 static void await(atomic_int* rounds, int count) {
   while (atomic_load(rounds) < count) sched_yield();
-}
-
-static void write_word(uint64_t value) {
-  words[0] = value;
-  must(rdma_post_write(polled.client, NULL, (void*)words, 8, of_words, IBV_SEND_SIGNALED,
-                       (uintptr_t)&words[1], of_words->rkey) == 0,
-       "rdma_post_write");
 }
 
 static void* poll_elsewhere(void* none) {
@@ -352,22 +371,19 @@ static void* poll_elsewhere(void* none) {
     poll_one(polled.client->send_cq);
     await(&is_armed, i);
     atomic_store(&ended, i);
-    write_word(0);
+    write_from(polled.client, 0);
   }
   return none;
 }
 
 static int armed(void) {
   pthread_t thread;
-  polled = connect_pair(4);
-  of_words = ibv_reg_mr(polled.client->pd, (void*)words, sizeof words,
-                        IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE);
-  must(of_words != NULL, "ibv_reg_mr");
+  connect_words(NULL);
   must(pthread_create(&thread, NULL, poll_elsewhere, NULL) == 0, "pthread_create");
   for (int i = 1; i <= kRounds; ++i) {
     struct ibv_cq* cq = polled.client->send_cq;
     void* unused;
-    write_word(1);
+    write_from(polled.client, 1);
     while (words[1] != 1) {
     }
     atomic_store(&begun, i);
@@ -377,10 +393,72 @@ static int armed(void) {
     must(ibv_get_cq_event(polled.client->send_cq_channel, &cq, &unused) == 0, "get event");
     ibv_ack_cq_events(cq, 1);
     poll_one(cq);
+    while (words[1] != 0) {  // a completion says that TCP has it, not that it is there
+    }
   }
   pthread_join(thread, NULL);
   ibv_dereg_mr(of_words);
   end_pair(&polled);
+  return 0;
+}
+
+static void* write_once_main_sleeps(void* none) {
+  char name[64], text[256], state = 0;
+  snprintf(name, sizeof name, "/proc/self/task/%d/stat", getpid());
+  while (state != 'S') {
+    FILE* file = fopen(name, "r");
+    must(file != NULL && fgets(text, sizeof text, file) != NULL, "stat");
+    fclose(file);
+    state = strrchr(text, ')')[2];
+  }
+  write_from(polled.client, 3);
+  return none;
+}
+
+static void take_event(struct ibv_comp_channel* of, const struct ibv_cq* wanted) {
+  struct ibv_cq* cq;
+  void* unused;
+  must(ibv_get_cq_event(of, &cq, &unused) == 0 && cq == wanted, "ibv_get_cq_event");
+  ibv_ack_cq_events(cq, 1);
+}
+
+// One that was armed again before its event was taken makes another one, and the program waits for
+// that: not for the queue which had something when it was armed.
+static int armed_twice(void) {
+  struct ibv_context** devices = rdma_get_devices(NULL);
+  struct ibv_comp_channel* both = ibv_create_comp_channel(devices[0]);
+  struct ibv_cq* one = ibv_create_cq(devices[0], 4, NULL, both, 0);
+  struct ibv_cq* twice = ibv_create_cq(devices[0], 4, NULL, both, 0);
+  must(one != NULL && twice != NULL, "ibv_create_cq");
+  struct pair p = connect_pair_to(4, 0, one);
+  connect_words(twice);
+  must(ibv_req_notify_cq(twice, 0) == 0, "ibv_req_notify_cq");
+  write_from(polled.client, 1);
+  struct pollfd ready = {both->fd, POLLIN, 0};
+  must(poll(&ready, 1, -1) == 1, "poll");
+  must(ibv_req_notify_cq(twice, 0) == 0, "ibv_req_notify_cq");
+  poll_one(twice);
+  must(rdma_post_recv(p.client, NULL, (void*)&words[2], 8, of_words) == 0, "rdma_post_recv");
+  must(rdma_post_send(p.server, NULL, (void*)&words[3], 8, of_words, 0) == 0, "rdma_post_send");
+  write_from(p.server, 2);
+  while (words[1] != 2) {
+  }
+  poll_one(p.server->send_cq);
+  must(ibv_req_notify_cq(one, 0) == 0, "ibv_req_notify_cq");
+  take_event(both, twice);
+  pthread_t thread;
+  must(pthread_create(&thread, NULL, write_once_main_sleeps, NULL) == 0, "pthread_create");
+  take_event(both, twice);
+  pthread_join(thread, NULL);
+  poll_one(twice);
+  poll_one(one);
+  while (words[1] != 3) {
+  }
+  ibv_dereg_mr(of_words);
+  end_pair(&p);
+  end_pair(&polled);
+  ibv_destroy_cq(one);
+  ibv_destroy_cq(twice);
   return 0;
 }
 
@@ -409,6 +487,7 @@ int main(int count, char** arguments) {
                {"limited", limited},
                {"source", source},
                {"armed", armed},
+               {"armed_twice", armed_twice},
                {"protected_memory", protected_memory},
                {"refused", refused},
                {"goes_on", goes_on}};

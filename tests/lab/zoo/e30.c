@@ -3,17 +3,6 @@
 
 static char octets[64];
 
-static void move(struct ibv_qp* qp, enum ibv_qp_state state) {
-  struct ibv_qp_attr attr;
-  memset(&attr, 0, sizeof attr);
-  attr.qp_state = state;
-  attr.port_num = 1;
-  const int mask = state == IBV_QPS_INIT
-                       ? IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS
-                       : IBV_QP_STATE;
-  must(ibv_modify_qp(qp, &attr, mask) == 0, "ibv_modify_qp");
-}
-
 int main(void) {
   struct ibv_context* context = open_first();
   struct ibv_pd* pd = ibv_alloc_pd(context);
@@ -32,14 +21,14 @@ int main(void) {
   struct ibv_qp* qp = ibv_create_qp(pd, &attr);
   struct ibv_mr* mr = ibv_reg_mr(pd, octets, sizeof octets, IBV_ACCESS_LOCAL_WRITE);
   must(qp != NULL && mr != NULL, "ibv_create_qp");
-  move(qp, IBV_QPS_INIT);
+  to_init(qp);
   struct ibv_sge sge = {(uintptr_t)octets, sizeof octets, mr->lkey};
   struct ibv_recv_wr recv, *bad;
   memset(&recv, 0, sizeof recv);
   recv.sg_list = &sge;
   recv.num_sge = 1;
   must(ibv_post_recv(qp, &recv, &bad) == 0, "ibv_post_recv");
-  move(qp, IBV_QPS_ERR);
+  to_error(qp);
   struct ibv_poll_cq_attr none;
   memset(&none, 0, sizeof none);
   while (ibv_start_poll(cq, &none) != 0) {

@@ -10,17 +10,6 @@ static void* polls(void* queue) {
   return NULL;
 }
 
-static void move(struct ibv_qp* qp, enum ibv_qp_state state) {
-  struct ibv_qp_attr attr;
-  memset(&attr, 0, sizeof attr);
-  attr.qp_state = state;
-  attr.port_num = 1;
-  const int mask = state == IBV_QPS_INIT
-                       ? IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS
-                       : IBV_QP_STATE;
-  must(ibv_modify_qp(qp, &attr, mask) == 0, "ibv_modify_qp");
-}
-
 static void in_thread(struct ibv_cq_ex* cq) {
   pthread_t thread;
   must(pthread_create(&thread, NULL, polls, cq) == 0, "pthread_create");
@@ -45,11 +34,11 @@ int main(void) {
   attr.qp_type = IBV_QPT_RC;
   struct ibv_qp* qp = ibv_create_qp(pd, &attr);
   must(qp != NULL, "ibv_create_qp");
-  move(qp, IBV_QPS_INIT);
+  to_init(qp);
   struct ibv_recv_wr wr, *bad;
   memset(&wr, 0, sizeof wr);
   for (int i = 0; i < 2; i++) must(ibv_post_recv(qp, &wr, &bad) == 0, "ibv_post_recv");
-  move(qp, IBV_QPS_ERR);
+  to_error(qp);
   struct ibv_poll_cq_attr poll = {0};
   while (ibv_start_poll(cq, &poll) != 0) {
   }

@@ -12,14 +12,8 @@ static char token[1];
 
 static void post(struct rdma_cm_id* id, struct ibv_mr* from, struct ibv_mr* to) {
   struct ibv_sge sge = {(uintptr_t)from->addr, kBytes, from->lkey};
-  struct ibv_send_wr wr, *bad;
-  memset(&wr, 0, sizeof wr);
-  wr.opcode = IBV_WR_RDMA_WRITE;
-  wr.sg_list = &sge;
-  wr.num_sge = 1;
-  wr.send_flags = IBV_SEND_SIGNALED;
-  wr.wr.rdma.remote_addr = (uintptr_t)to->addr;
-  wr.wr.rdma.rkey = to->rkey;
+  const uintptr_t at = (uintptr_t)to->addr;
+  struct ibv_send_wr wr = request_of(IBV_WR_RDMA_WRITE, &sge, at, to->rkey), *bad;
   must(ibv_post_send(id->qp, &wr, &bad) == 0, "ibv_post_send");
 }
 

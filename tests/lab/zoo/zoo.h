@@ -1,4 +1,5 @@
-// Shared by the programs of the zoo: a device, and a connection whose two ends are in one process.
+// Shared by the programs of the zoo and of tests/lab: a device, a connection whose two ends are in
+// one process, requests.
 //
 // A mistake of a program is on a line with the word WRONG; with -DMENDED it is repaired.
 #pragma once
@@ -64,22 +65,59 @@ static inline void give_qp_on(struct rdma_cm_id* id, unsigned depth, struct ibv_
 #define connect_pair(depth) connect_pair_on(depth, 0)
 #define connect_pair_on(depth, cqe) connect_pair_to(depth, cqe, NULL)
 
-// `cqe`: the client has a completion queue of its own, for so many; 0: it has `cq`, or rdma_cm's.
-static inline struct pair connect_pair_to(unsigned depth, int cqe, struct ibv_cq* cq) {
-  struct pair p;
+// A channel, and an id that listens at a port of the loopback device: the address.
+static inline struct sockaddr_in begin_pair(struct pair* p) {
   struct sockaddr_in at;
-  struct rdma_conn_param param;
-  struct rdma_cm_event* request;
-  memset(&p, 0, sizeof p);
+  memset(p, 0, sizeof *p);
   memset(&at, 0, sizeof at);
   at.sin_family = AF_INET;
   at.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-  p.channel = rdma_create_event_channel();
-  must(p.channel != NULL, "rdma_create_event_channel");
-  must(rdma_create_id(p.channel, &p.listener, NULL, RDMA_PS_TCP) == 0, "rdma_create_id");
-  must(rdma_bind_addr(p.listener, (struct sockaddr*)&at) == 0, "rdma_bind_addr");
-  must(rdma_listen(p.listener, 1) == 0, "rdma_listen");
-  at.sin_port = rdma_get_src_port(p.listener);
+  p->channel = rdma_create_event_channel();
+  must(p->channel != NULL, "rdma_create_event_channel");
+  must(rdma_create_id(p->channel, &p->listener, NULL, RDMA_PS_TCP) == 0, "rdma_create_id");
+  must(rdma_bind_addr(p->listener, (struct sockaddr*)&at) == 0, "rdma_bind_addr");
+  must(rdma_listen(p->listener, 1) == 0, "rdma_listen");
+  at.sin_port = rdma_get_src_port(p->listener);
+  return at;
+}
+
+// A request with a signal. For those that have a remote address it comes with a key.
+static inline struct ibv_send_wr request_of(enum ibv_wr_opcode opcode, struct ibv_sge* sge,
+                                            uint64_t remote, uint32_t rkey) {
+  struct ibv_send_wr wr;
+  memset(&wr, 0, sizeof wr);
+  wr.opcode = opcode;
+  wr.sg_list = sge;
+  wr.num_sge = 1;
+  wr.send_flags = IBV_SEND_SIGNALED;
+  wr.wr.rdma.remote_addr = remote;
+  wr.wr.rdma.rkey = rkey;
+  return wr;
+}
+
+// Moves a connected queue pair that rdma_cm does not know from RESET to INIT.
+static inline void to_init(struct ibv_qp* qp) {
+  struct ibv_qp_attr attr;
+  memset(&attr, 0, sizeof attr);
+  attr.qp_state = IBV_QPS_INIT;
+  attr.port_num = 1;
+  const int mask = IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS;
+  must(ibv_modify_qp(qp, &attr, mask) == 0, "ibv_modify_qp");
+}
+
+static inline void to_error(struct ibv_qp* qp) {
+  struct ibv_qp_attr attr;
+  memset(&attr, 0, sizeof attr);
+  attr.qp_state = IBV_QPS_ERR;
+  must(ibv_modify_qp(qp, &attr, IBV_QP_STATE) == 0, "ibv_modify_qp");
+}
+
+// `cqe`: the client has a completion queue of its own, for so many; 0: it has `cq`, or rdma_cm's.
+static inline struct pair connect_pair_to(unsigned depth, int cqe, struct ibv_cq* cq) {
+  struct pair p;
+  struct sockaddr_in at = begin_pair(&p);
+  struct rdma_conn_param param;
+  struct rdma_cm_event* request;
   must(rdma_create_id(p.channel, &p.client, NULL, RDMA_PS_TCP) == 0, "rdma_create_id");
   must(rdma_resolve_addr(p.client, NULL, (struct sockaddr*)&at, 5000) == 0, "rdma_resolve_addr");
   expect(p.channel, RDMA_CM_EVENT_ADDR_RESOLVED);

@@ -60,7 +60,7 @@ class Host {
   [[nodiscard]] bool set_up() {
     LabMessage told;
     if (plan_.loopback) return send_message(lab_.get(), told, SendWait::kYes);
-    auto frames = set_up_host(plan_.rank, plan_.hosts, plan_.network);
+    auto frames = set_up_host(plan_.rank, plan_.hosts, plan_.network, plan_.terminal);
     Outcome<void> ready;
     if (frames) ready = listen_for_users();
     if (!frames || !ready) {
@@ -152,6 +152,8 @@ class Host {
     leave_signals();
     setenv("WEFT_LAB_RANK", std::to_string(plan_.rank).c_str(), 1);
     setenv("WEFT_LAB_HOSTS", std::to_string(plan_.hosts).c_str(), 1);
+    // Names of hosts are addresses then (check/module/peer_names.h).
+    plan_.loopback ? setenv("WEFT_LAB_LOOPBACK", "1", 1) : unsetenv("WEFT_LAB_LOOPBACK");
     if (plan_.loopback) {
       prctl(PR_SET_PDEATHSIG, SIGKILL);
       become_command(plan_.commands.at(static_cast<std::size_t>(order.value)));

@@ -13,6 +13,7 @@ struct HostPlan {
   unsigned hosts = 1;
   HostNetwork network;
   LabUser user;
+  std::string terminal;  // of the caller; empty: there is none
   // The commands of the lab, and how they are run: by Weft's libraries or as they are.
   std::vector<ProgramOptions> commands;
   bool plain = false;

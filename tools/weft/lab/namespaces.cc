@@ -13,6 +13,7 @@
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
+#include <sys/sysmacros.h>
 #include <unistd.h>
 
 #include <array>
@@ -77,13 +78,16 @@ std::string random_boot_id() {
   return out + "\n";
 }
 
-Outcome<void> set_up_files(unsigned hosts) {
+Outcome<void> set_up_files(unsigned hosts, const std::string& terminal) {
   if (mount(nullptr, "/", nullptr, MS_REC | MS_PRIVATE, nullptr) != 0) return no("/ of a host");
   for (const auto& [type, where] : {std::pair("proc", "/proc"), std::pair("tmpfs", "/dev/shm")}) {
     if (auto mounted = mount_new(type, where); !mounted) return mounted;
   }
   // Containers may refuse it: then programs see the machine's own interfaces there.
   static_cast<void>(mount_new("sysfs", "/sys"));
+  // A host is a session of its own, which has no terminal: /dev/tty would say ENXIO.
+  if (!terminal.empty())
+    static_cast<void>(mount(terminal.c_str(), "/dev/tty", nullptr, MS_BIND, nullptr));
   if (mkdir(kLabFolder, 0755) != 0 || mkdir(lab_file("run").c_str(), 0700) != 0)
     return no(kLabFolder);
   // In a lab within this one, an ordinary user may mount /proc only if one of them shows all.
@@ -219,10 +223,30 @@ Outcome<int> fork_host() {
       std::strerror(errno)));
 }
 
-Outcome<UniqueFd> set_up_host(unsigned rank, unsigned hosts, const HostNetwork& network) {
+// A container may have it at /dev/console alone, and another one below /dev/pts by this number.
+std::string controlling_terminal() {
+  const UniqueFd terminal(open("/dev/tty", O_RDWR | O_NOCTTY | O_CLOEXEC));
+  unsigned device = 0;
+  if (!terminal || ioctl(terminal.get(), TIOCGDEV, &device) != 0) return {};
+  const auto is_it = [device](const std::string& path) {
+    struct stat found {};
+    return stat(path.c_str(), &found) == 0 && S_ISCHR(found.st_mode) && found.st_rdev == device;
+  };
+  for (const int fd : {STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO}) {
+    std::array<char, 256> path{};
+    if (isatty(fd) == 1 && ttyname_r(fd, path.data(), path.size()) == 0 && is_it(path.data()))
+      return path.data();
+  }
+  const std::string pty = fmt::format("/dev/pts/{}", minor(device));
+  const std::string console = fmt::format("/dev/char/{}:{}", major(device), minor(device));
+  return is_it(pty) ? pty : is_it(console) ? console : "";
+}
+
+Outcome<UniqueFd> set_up_host(unsigned rank, unsigned hosts, const HostNetwork& network,
+                              const std::string& terminal) {
   const std::string name = lab::host_name(rank);
   if (sethostname(name.data(), name.size()) != 0) return no("the name of a host");
-  if (auto done = set_up_files(hosts); !done) return tl::unexpected(done.error());
+  if (auto done = set_up_files(hosts, terminal); !done) return tl::unexpected(done.error());
   return set_up_network(rank, network);
 }
 

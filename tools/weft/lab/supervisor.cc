@@ -320,6 +320,7 @@ Outcome<int> run_lab(const LabOptions& options) {
   plan.network = network_of(*link);
   plan.plain = options.plain;
   plan.loopback = options.loopback;
+  if (!plan.loopback) plan.terminal = controlling_terminal();
   for (const lab::Command& command : *commands) {
     plan.commands.push_back(options.program);
     plan.commands.back().program = command.words;

@@ -13,7 +13,6 @@
 #include <filesystem>
 #include <iterator>
 
-#include "faults/fault_file.h"
 #include "like/known.h"
 #include "weft/common/arguments.h"
 #include "weft/common/message.h"
@@ -117,9 +116,8 @@ Outcome<void> choose_cm(const ProgramOptions& o, const Config& config) {
 
 // The text of a file, which the program gets by its environment.
 tl::expected<std::string, std::string> contents_of(const std::string& path) {
-  constexpr std::size_t kMost = 120 << 10;  // the kernel takes 128 KiB for a variable
   const UniqueFd file(open(path.c_str(), O_RDONLY | O_CLOEXEC));
-  auto text = file ? read_all(file.get(), kMost) : std::nullopt;
+  auto text = file ? read_all(file.get(), kMostText) : std::nullopt;
   if (text) return std::move(*text);
   if (errno == EFBIG)
     return tl::unexpected(std::string("it is longer than 120 KiB; leave comments out"));
@@ -200,55 +198,6 @@ Outcome<void> need_check_library(const std::string& folder) {
   if (access((folder + "/libweft-check.so").c_str(), R_OK) == 0) return {};
   return failure(fmt::format(
       "{}/libweft-check.so is missing. It is built where libdw is (Debian: libdw-dev)", folder));
-}
-
-namespace {
-
-// Begins the log: processes add to it, and its path holds in each folder.
-Outcome<void> begin_record(const std::string& path, std::uint64_t seed) {
-  const std::string text =
-      "# What the rules of a run did: weft run --replay FILE -- PROGRAM\nseed " +
-      std::to_string(seed) + "\n";
-  const UniqueFd file(open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666));
-  const bool good =
-      file && write(file.get(), text.data(), text.size()) == static_cast<ssize_t>(text.size());
-  if (!good) return failure(fmt::format("--record: {}: {}", path, std::strerror(errno)));
-  std::error_code error;
-  setenv("WEFT_FAULTS_RECORD", std::filesystem::absolute(path, error).c_str(), 1);
-  return {};
-}
-
-}  // namespace
-
-Outcome<void> set_up_faults(const Faulting& f, const std::string& folder) {
-  if (!f.file.empty() && !f.replay.empty())
-    return usage_error(
-        "--faults and --replay: choose one; a log that is replayed is a file of rules");
-  const char* const option = f.replay.empty() ? "--faults" : "--replay";
-  const std::string& file = f.replay.empty() ? f.file : f.replay;
-  if (file.empty()) return usage_error("--record goes with --faults or --replay");
-  const auto text = contents_of(file);
-  if (!text) return usage_error(fmt::format("{}: {}: {}", option, file, text.error()));
-  const auto faults = faults::parse_faults(*text);
-  if (!faults) return usage_error(fmt::format("{}: {}:{}", option, file, faults.error()));
-  setenv("WEFT_FAULTS_FILE", text->c_str(), 1);
-  if (!f.record.empty()) {
-    std::error_code no_such;
-    if (std::filesystem::equivalent(file, f.record, no_such))
-      return usage_error(
-          fmt::format("--record: {} is the file of {}, and would be lost; write to "
-                      "another one",
-                      f.record, option));
-    if (auto begun = begin_record(f.record, faults->seed); !begun) return begun;
-  }
-  const auto of_link = [](const faults::FaultRule& rule) {
-    return rule.effect == faults::Effect::kLink;
-  };
-  // Its octets have to leave by a link, unless the user has said where.
-  const char* const path = std::getenv("WEFT_PATH");
-  const bool is_said = path != nullptr && path[0] != '\0';
-  if (!is_said && std::ranges::any_of(faults->rules, of_link)) setenv("WEFT_PATH", "tcp", 1);
-  return need_check_library(folder);
 }
 
 // The program may change its folder, so its variables name absolute paths.

@@ -1,6 +1,7 @@
 // The environment in which programs run on Weft's libraries, for the commands that start them.
 #pragma once
 
+#include <cstddef>
 #include <string>
 #include <vector>
 
@@ -9,10 +10,12 @@
 
 namespace weft::cli {
 
-// Files of --faults, --record and --replay; empty: none.
+// The most that programs get by a variable of their environment: the kernel takes 128 KiB.
+inline constexpr std::size_t kMostText = 120U << 10U;
+
+// Files of --faults, --record and --replay, and the value of --shake; empty: none.
 struct Faulting {
-  std::string file, record, replay;
-  [[nodiscard]] bool none() const { return file.empty() && record.empty() && replay.empty(); }
+  std::string file, record, replay, shake;
 };
 
 // The options of `weft run --check`. `report` and `suppress` are files, empty: none.
@@ -50,7 +53,10 @@ struct Prepared {
 // Finds the program, and sets the environment of this process for it. A bad value is reported here:
 // the program would report it only once it opens the device.
 [[nodiscard]] Outcome<Prepared> prepare(const ProgramOptions& options);
-// Has its calls and completions fail by the rules of a file. Behind prepare().
+// Refuses where the library of --check and its like was not built. `folder`: of the libraries.
+[[nodiscard]] Outcome<void> need_check_library(const std::string& folder);
+// Has its calls and completions fail by the rules of a file, and its device shaken. Behind
+// prepare().
 [[nodiscard]] Outcome<void> set_up_faults(const Faulting& f, const std::string& folder);
 // Has it write records of its requests to files in a folder.
 [[nodiscard]] Outcome<void> set_up_timeline(const std::string& folder,

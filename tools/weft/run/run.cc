@@ -10,7 +10,6 @@
 #include <filesystem>
 #include <memory>
 
-#include "shake/shake_plan.h"
 #include "weft/common/arguments.h"
 #include "weft/run/environment.h"
 
@@ -25,7 +24,6 @@ struct RunOptions {
   bool check = false;
   Faulting faults;
   Checking checks;
-  std::string shake;
   std::string timeline;
 };
 
@@ -68,15 +66,16 @@ void add_options(Arguments& command, RunOptions& o) {
       .type_name("FILE");
   command
       .add_option("--record", o.faults.record,
-                  "With --faults or --replay: write each effect of a rule to LOG, and the request, "
-                  "completion or octet that it hit")
+                  "With --faults, --replay or --shake: write each effect of a rule to LOG, and the "
+                  "request, completion or octet that it hit; and what --shake does, as comments")
       .type_name("LOG");
   command
       .add_option("--replay", o.faults.replay,
-                  "Let happen what --record has written to LOG, and nothing else")
+                  "Let happen what --record has written to LOG, and nothing else, with the same "
+                  "seed of --shake")
       .type_name("LOG");
   command
-      .add_option("--shake", o.shake,
+      .add_option("--shake", o.faults.shake,
                   "Let the device do what the specifications allow and Weft normally does not do, "
                   "as this number decides; behind a colon, only the effects with these numbers "
                   "(docs/shake.md)")
@@ -137,14 +136,7 @@ Outcome<void> set_up(const RunOptions& o, const std::string& folder) {
   if (o.check) {
     if (auto ready = set_up_check(c, folder); !ready) return ready;
   }
-  if (!o.shake.empty()) {
-    std::string why;
-    if (!shake::parse_plan(o.shake, why)) return usage_error("--shake: " + why);
-    setenv("WEFT_SHAKE", o.shake.c_str(), 1);
-  }
-  if (!o.faults.none()) {
-    if (auto ready = set_up_faults(o.faults, folder); !ready) return ready;
-  }
+  if (auto ready = set_up_faults(o.faults, folder); !ready) return ready;
   if (!o.timeline.empty()) {
     if (auto ready = set_up_timeline(o.timeline, folder); !ready) return ready;
   }
