@@ -198,7 +198,7 @@ INSTANTIATE_TEST_SUITE_P(Rdma, SilentPacket, testing::Values(kPacket));
 // ThreadSanitizer cannot follow threads that a child of fork() starts.
 #if !defined(__SANITIZE_THREAD__)
 
-// A process that has connected and stopped.
+// A process that has connected, sent one byte, and is stopped.
 class StoppedPeer {
  public:
   explicit StoppedPeer(const Way& way) : listener_(way), child_(fork()) {
@@ -207,13 +207,14 @@ class StoppedPeer {
       Endpoint to = loopback(way.domain, listener_.port);
       if (exs_connect(fd, to.get(), to.length, 0, kBlock, 0) != 0) _exit(1);
       if (exs_send(fd, "x", 1, 0, kBlock, 0, kPlain) != 1) _exit(2);
-      raise(SIGSTOP);
-      _exit(3);
+      for (;;) pause();
     }
     fd = exs_accept(listener_.fd, nullptr, 0, 0, kBlock, 0);
     EXPECT_GE(fd, 0);
     char byte = 0;
     EXPECT_EQ(exs_recv(fd, &byte, 1, 0, kBlock, 0, kPlain), 1);
+    // Not by itself: a blocking send that has ended may still be on its way.
+    EXPECT_EQ(kill(child_, SIGSTOP), 0);
     int status = 0;
     EXPECT_EQ(waitpid(child_, &status, WUNTRACED), child_);
     EXPECT_TRUE(WIFSTOPPED(status));
