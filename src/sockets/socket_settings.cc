@@ -4,6 +4,7 @@
 #include <netinet/in.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <cerrno>
 #include <cstdio>
 #include <cstdlib>
@@ -20,6 +21,7 @@ struct Settings {
   bool active = true;
   bool why = false;
   char program[64] = "";
+  char mistake[512] = "";  // of the rule file
 };
 
 const Settings& settings() {
@@ -29,11 +31,7 @@ const Settings& settings() {
     const char* why = secure_getenv("WEFT_SOCKETS_WHY");
     s.why = why != nullptr && *why != '\0' && *why != '0';
     if (const char* path = secure_getenv("WEFT_SOCKETS_RULES"); path != nullptr && *path != '\0') {
-      char text[512];
-      if (!s.rules.load(path, text, sizeof text)) {
-        std::fprintf(stderr, "weft: %s. All connections of this program are plain TCP.\n", text);
-        s.active = false;
-      }
+      s.active = s.rules.load(path, s.mistake, sizeof s.mistake);
     }
     return s;
   }();
@@ -58,9 +56,19 @@ void address_text(const sockaddr_storage& address, char* out, std::size_t size) 
 
 }  // namespace
 
+void load_settings() { static_cast<void>(settings()); }
+
 bool must_be_tcp(Role role, const sockaddr* address) {
   const Settings& s = settings();
-  return !s.active || s.rules.find(role, s.program, address) != nullptr;
+  if (s.active) return s.rules.find(role, s.program, address) != nullptr;
+  static std::atomic<bool> said{false};
+  if (!said.exchange(true) && os::may_say()) {
+    char line[600];
+    const int n = std::snprintf(
+        line, sizeof line, "weft: %s. All connections of this program are plain TCP.\n", s.mistake);
+    if (n > 0) static_cast<void>(!real().write(2, line, static_cast<std::size_t>(n)));
+  }
+  return true;
 }
 
 void tell_why(int fd, const char* role, const char* path, const char* reason) {

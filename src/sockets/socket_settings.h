@@ -11,6 +11,10 @@
 
 namespace weft::sockets {
 
+// Reads them, which allocates memory: at the start of the process, since a signal handler may need
+// them first.
+void load_settings();
+
 // Whether a rule says that this connection, or listener, is plain TCP: the address is the peer's of
 // a connection that this process began, else its own. So it is where the rule file has a mistake.
 [[nodiscard]] bool must_be_tcp(Role role, const sockaddr* address);

@@ -1,5 +1,6 @@
 """Scenarios of socket_scenarios.py: how connections end."""
 
+import ctypes
 import os
 import signal
 import socket
@@ -113,3 +114,29 @@ def peer_process_dies(a, b):
     os.waitpid(pid, 0)
     call("recv", b.recv, 10)
     call("recv", b.recv, 10)
+
+
+@both_ends
+def connects_anew(a, b):
+    """Leaves its peer by AF_UNSPEC, and has another one on the same number."""
+    for _ in range(50):
+        a.send(b"to the first")
+        b.recv(100)
+        b.send(b"back")
+        a.recv(100)
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        nowhere = ctypes.create_string_buffer(struct.pack("H14x", socket.AF_UNSPEC))
+        left = ctypes.CDLL(None).connect(a.fileno(), nowhere, 16)
+        a.connect(listener.getsockname())
+        a.send(b"to the second")
+        call("first", b.recv, 100)
+        note("left", left)
+        second, _ = listener.accept()
+    second.settimeout(5)
+    a.settimeout(5)
+    call("second", second.recv, 100)
+    for i in range(50):
+        call("send", a.send, b"to the second %d" % i)
+        call("second", second.recv, 100)
+        call("answer", second.send, b"answer %d" % i)
+        call("recv", a.recv, 100)

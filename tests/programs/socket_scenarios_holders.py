@@ -4,9 +4,10 @@ import ctypes
 import fcntl
 import os
 import socket
+import threading
 import time
 
-from socket_scenario import both_ends, call, note, pair, readiness
+from socket_scenario import both_ends, call, each, note, pair, readiness
 
 
 @both_ends
@@ -44,6 +45,53 @@ def number_reused(a, b):
     note("same number", number in (reader, writer))
     os.write(writer, b"pipe")
     call("read", os.read, reader, 10)
+
+
+LIBC = ctypes.CDLL(None)
+CHILD = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p)
+SIGCHLD = 17
+
+
+def fork_by_clone(child):
+    stack = ctypes.create_string_buffer(1 << 20)
+    top = ctypes.c_void_p((ctypes.addressof(stack) + len(stack)) & ~15)
+    # It returns in the child as fork does, but on another stack.
+    run = CHILD(lambda _: child() or 0)
+    return LIBC.clone(run, top, SIGCHLD, None)
+
+
+def fork_without_handlers(child):
+    pid = LIBC._Fork()
+    if pid == 0:
+        child()
+        os._exit(0)
+    return pid
+
+
+@each(clone=fork_by_clone, fork=fork_without_handlers)
+def child_by_another_call(fork):
+    """No handler of pthread_atfork() runs, and parent and child use the socket at once."""
+    a, b = pair()
+    for _ in range(50):
+        b.send(b"before")
+        a.recv(6)
+
+    def talk(octet):
+        for _ in range(2000):
+            a.sendall(octet * 100)
+
+    pid = fork(lambda: talk(b"c"))
+    thread = threading.Thread(target=talk, args=(b"p",))
+    thread.start()
+    got = b""
+    b.settimeout(5)
+    while len(got) < 400000:
+        got += b.recv(1000)
+    os.waitpid(pid, 0)
+    thread.join()
+    note("octets", [got.count(b"c"), got.count(b"p")])
+    call("send", a.send, b"behind it")
+    call("recv", b.recv, 100)
 
 
 @both_ends

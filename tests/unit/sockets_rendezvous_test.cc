@@ -60,6 +60,35 @@ TEST_F(Rendezvous, EntryIsWithdrawnThoughAnotherIsAtTheTable) {
   EXPECT_EQ(post(key_of(1), 1, second), Found::kPosted);
 }
 
+// A process that is stopped while it makes a segment keeps no other connection from its ring.
+TEST_F(Rendezvous, TableIsFreeWhileASegmentIsMade) {
+  Ticket first;
+  Ticket second;
+  Ticket third;
+  Made made;
+  ASSERT_EQ(post(key_of(1), 0, first), Found::kPosted);
+  ASSERT_EQ(post(key_of(1), 1, second), Found::kPeer);
+  EXPECT_EQ(table_->post(other_, 0, {key_of(2), 0, 5}, third), Found::kPosted);
+  EXPECT_EQ(table_->look(first, made), Answer::kNotYet);
+  table_->withdraw(first);
+  table_->give(second, {77, 88});
+  EXPECT_EQ(table_->look(first, made), Answer::kGone);
+}
+
+TEST_F(Rendezvous, SegmentForAPlaceThatIsAnothersIsNotSeenThere) {
+  Ticket first;
+  Ticket second;
+  Ticket again;
+  Made made;
+  ASSERT_EQ(post(key_of(1), 0, first), Found::kPosted);
+  ASSERT_EQ(post(key_of(1), 1, second), Found::kPeer);
+  table_->withdraw(first);
+  ASSERT_EQ(post(key_of(1), 0, again), Found::kPosted);
+  ASSERT_EQ(again.index, first.index);
+  table_->give(second, {77, 88});
+  EXPECT_EQ(table_->look(again, made), Answer::kNotYet);
+}
+
 TEST_F(Rendezvous, LockOfADeadProcessIsTakenOver) {
   ASSERT_TRUE(table_->try_lock({kNobodysPid, kSpace}, 0));
   EXPECT_TRUE(table_->try_lock(me_, 0));

@@ -1,4 +1,4 @@
-// Options, shutdown, ioctl.
+// Options, shutdown, connect, ioctl.
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <sys/ioctl.h>
@@ -92,6 +92,13 @@ WEFT_SEEN int getsockopt(int fd, int level, int name, void* __restrict value,
 WEFT_SEEN int shutdown(int fd, int how) {
   leave_to_kernel(fd, Why::kShutdown);
   return real().shutdown(fd, how);
+}
+
+// One that has a connection leaves it by AF_UNSPEC, and the next one is with another peer. The
+// address is not looked at: it may be no memory.
+WEFT_SEEN int connect(int fd, __CONST_SOCKADDR_ARG address, socklen_t length) {
+  if (with_lane(fd, [](Lane&) {})) leave_to_kernel(fd, Why::kCall);
+  return real().connect(fd, address, length);
 }
 
 WEFT_SEEN int ioctl(int fd, unsigned long request, ...) {

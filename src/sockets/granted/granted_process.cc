@@ -21,6 +21,7 @@
 #include "sockets/granted/number_states.h"
 #include "sockets/granted/spiller.h"
 #include "sockets/passed_numbers.h"
+#include "sockets/socket_settings.h"
 
 namespace weft::sockets::granted {
 namespace {
@@ -96,7 +97,10 @@ void after_fork() {
 
 __attribute__((constructor)) void begin() {
   static_cast<void>(real());
-  static_cast<void>(os::may_say());  // for the first time
+  // For the first time, which a signal handler may not do.
+  static_cast<void>(os::may_say());
+  static_cast<void>(busy_calls());
+  load_settings();
   own_memory();
   pthread_atfork(before_fork, after_fork, [] {
     own_memory();
@@ -231,6 +235,27 @@ WEFT_SEEN FILE* popen(const char* command, const char* mode) {
   WEFT_NEXT(popen);
   before_start();
   return next(command, mode);
+}
+
+// fork() by other names: its handlers do not run. The child makes no rings of its own either.
+WEFT_SEEN pid_t _Fork() {
+  WEFT_NEXT(_Fork);
+  if (!borrowing()) leave_range(0, ~0U, stays);
+  return next();
+}
+
+// `more`: parent_tid, tls, child_tid, as far as the flags ask for them.
+WEFT_SEEN int clone(int (*run)(void*), void* stack, int flags, void* argument, ...) {
+  WEFT_NEXT(clone);
+  const bool shares_numbers = (static_cast<unsigned>(flags) & CLONE_FILES) != 0;
+  if (!shares_numbers && !borrowing()) leave_range(0, ~0U, stays);
+  va_list more;
+  va_start(more, argument);
+  void* const parent_tid = va_arg(more, void*);
+  void* const tls = va_arg(more, void*);
+  void* const child_tid = va_arg(more, void*);
+  va_end(more);
+  return next(run, stack, flags, argument, parent_tid, tls, child_tid);
 }
 
 // The process is about to give up calls or rights that a ring needs.

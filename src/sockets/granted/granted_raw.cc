@@ -17,7 +17,7 @@ namespace weft::sockets::granted {
 namespace {
 
 void note_clone(unsigned long flags) {
-  if ((flags & CLONE_FILES) == 0) leave_range(0, ~0U, stays);
+  if ((flags & CLONE_FILES) == 0 && !borrowing()) leave_range(0, ~0U, stays);
 }
 
 void note_close_range(unsigned first, unsigned last, unsigned flags) {
@@ -74,6 +74,7 @@ void note(long number, const long* arguments) {
     case SYS_recvmmsg:
     case SYS_sendmmsg:
     case SYS_sendfile:
+    case SYS_connect:
     case SYS_shutdown:
     case SYS_setsockopt:
     case SYS_ioctl:

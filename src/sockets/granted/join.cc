@@ -10,6 +10,7 @@
 #include <cstring>
 #include <new>
 
+#include "os/clock.h"
 #include "os/signals_blocked.h"
 #include "sockets/granted/holders.h"
 #include "sockets/granted/lane_end.h"
@@ -218,10 +219,18 @@ void begin(int fd, Number& number) {
 
 namespace {
 
-// A lane looks for its peer in so many calls, then it stays TCP: most peers that do not come by
-// then are on another machine, or not under Weft. One that is kept from the table lets some pass.
+// A lane looks for its peer in so many calls and for so long, then it stays TCP: most peers that do
+// not come by then are on another machine, or not under Weft. One that is kept from the table lets
+// some calls pass.
 constexpr std::uint32_t kLooks = 65536;
+constexpr std::uint32_t kLooksPerClock = 1024;
+constexpr std::int64_t kPatienceNs = 2'000'000'000;
 constexpr std::uint32_t kLooksPerPost = 64;
+
+bool has_looked_enough(const Ticket& ticket) {
+  return ticket.looks >= kLooks && ticket.looks % kLooksPerClock == 0 &&
+         os::monotonic_ns() - ticket.since >= kPatienceNs;
+}
 
 // With the meeting's lock, no ticket yet: the first end posts, the second makes the segment.
 void post(Lane& lane, int fd) {
@@ -250,7 +259,7 @@ void find_peer(Lane& lane, int fd) {
   rendezvous::Made made;
   switch (rendezvous::look(lane.meeting.ticket, made)) {
     case rendezvous::Answer::kNotYet:
-      if (looks < kLooks) return;
+      if (!has_looked_enough(lane.meeting.ticket)) return;
       rendezvous::withdraw(lane.meeting.ticket);
       refuse(lane, fd, Why::kNoPeer);
       return;

@@ -41,7 +41,7 @@ RendezvousTable* open_table() {
   }
   if (g_refused.load(std::memory_order_relaxed)) return nullptr;
   char path[64];
-  std::snprintf(path, sizeof path, "/dev/shm/weft-sockets-%u-2", user);
+  std::snprintf(path, sizeof path, "/dev/shm/weft-sockets-%u-3", user);
   const int fd =
       user == kNobody ? -1 : ::open(path, O_RDWR | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0600);
   RendezvousTable* table = fd < 0 ? nullptr : map(fd);

@@ -1,5 +1,5 @@
 // Where the ends of a connection find each other: a table in memory that the processes of one user
-// share, /dev/shm/weft-sockets-UID-2 (2: of its layout).
+// share, /dev/shm/weft-sockets-UID-3 (3: of its layout).
 //
 // An end posts the addresses and ports of its connection, with the cookie of its network namespace.
 // The second end to come makes the segment, and leaves its id for the first. Nobody waits: an end
@@ -14,9 +14,9 @@
 
 namespace weft::sockets::granted::rendezvous {
 
-// kPeer: the table is locked until give(). With signals blocked.
+// The caller blocks signals, after kPeer until give().
 [[nodiscard]] Found post(const Post& post, Ticket& ticket);
-// After kPeer.
+// After kPeer, always. No lock.
 void give(const Ticket& ticket, const Made& made);
 // Tells what has become of a posted entry. No lock, no system call.
 [[nodiscard]] Answer look(const Ticket& ticket, Made& made);

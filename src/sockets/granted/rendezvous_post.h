@@ -17,6 +17,7 @@ struct Ticket {
   int index = -1;
   std::uint64_t generation = 0;
   std::uint32_t looks = 0;  // that it took so far to find the peer
+  std::int64_t since = 0;   // monotonic time, in ns
 };
 
 namespace rendezvous {
@@ -31,7 +32,7 @@ struct Post {
 enum class Found : std::uint8_t {
   kLater,   // another process is at the table
   kPosted,  // the ticket names the entry
-  kPeer,    // the peer has posted, and waits for a segment's id: give()
+  kPeer,    // the peer has posted, and waits for the id of a segment, which nobody else will make
   kNo,      // no table, or no room in it
 };
 

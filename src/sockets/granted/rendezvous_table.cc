@@ -102,7 +102,7 @@ void RendezvousTable::fill(Entry& entry, Member me, std::int64_t now, const Post
   entry.segment = -1;
   entry.nonce = 0;
   entry.state.store(generation << 2U | kWaiting);
-  ticket = {static_cast<int>(&entry - entries_.data()), generation, 0};
+  ticket = {static_cast<int>(&entry - entries_.data()), generation, 0, now};
 }
 
 Found RendezvousTable::post(Member me, std::int64_t now, const Post& post, Ticket& ticket) {
@@ -112,9 +112,11 @@ Found RendezvousTable::post(Member me, std::int64_t now, const Post& post, Ticke
   Entry* entry = find(me, now, post.key, room);
   const bool lives = entry != nullptr && !dead(me, entry->pid.load(), entry->space.load());
   if (lives && entry->end != post.end) {
-    const std::uint64_t state = entry->state.load();
-    if ((state & kPhases) == kWaiting) {
-      ticket = {static_cast<int>(entry - entries_.data()), state >> 2U, 0};
+    std::uint64_t state = entry->state.load();
+    if ((state & kPhases) == kWaiting &&
+        entry->state.compare_exchange_strong(state, state | kMaking)) {
+      ticket = {static_cast<int>(entry - entries_.data()), state >> 2U, 0, now};
+      unlock();
       return Found::kPeer;
     }
   }
@@ -130,19 +132,23 @@ Found RendezvousTable::post(Member me, std::int64_t now, const Post& post, Ticke
 
 void RendezvousTable::give(const Ticket& ticket, const Made& made) {
   Entry& entry = posted_as(ticket);
+  std::uint64_t state = ticket.generation << 2U | kMaking;
+  if (entry.state.load() != state) return;
+  // If its owner withdraws it meanwhile, the segment stays without a second end. If it is another
+  // connection's by then, that one sees a segment that is not its own.
   entry.segment = made.segment;
   entry.nonce = made.nonce;
-  // If its owner has withdrawn it meanwhile, the segment stays without a second end.
-  std::uint64_t state = ticket.generation << 2U | kWaiting;
   const std::uint64_t phase = made.segment < 0 ? kFree : kMade;
   entry.state.compare_exchange_strong(state, ticket.generation << 2U | phase);
-  unlock();
 }
 
 Answer RendezvousTable::look(const Ticket& ticket, Made& made) {
   Entry& entry = posted_as(ticket);
   std::uint64_t state = entry.state.load();
-  if (state == (ticket.generation << 2U | kWaiting)) return Answer::kNotYet;
+  if (state == (ticket.generation << 2U | kWaiting) ||
+      state == (ticket.generation << 2U | kMaking)) {
+    return Answer::kNotYet;
+  }
   if (state != (ticket.generation << 2U | kMade)) return Answer::kGone;
   made = {entry.segment.load(), entry.nonce.load()};
   const bool mine = entry.state.compare_exchange_strong(state, ticket.generation << 2U | kFree);
@@ -151,7 +157,7 @@ Answer RendezvousTable::look(const Ticket& ticket, Made& made) {
 
 void RendezvousTable::withdraw(const Ticket& ticket) {
   Entry& entry = posted_as(ticket);
-  for (const std::uint64_t phase : {kWaiting, kMade}) {
+  for (const std::uint64_t phase : {kWaiting, kMaking, kMade}) {
     std::uint64_t state = ticket.generation << 2U | phase;
     if (entry.state.compare_exchange_strong(state, ticket.generation << 2U | kFree)) return;
   }

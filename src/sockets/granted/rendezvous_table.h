@@ -42,7 +42,9 @@ class RendezvousTable {
   void unlock() { holder_.store(0); }
 
  private:
-  enum Phase : std::uint64_t { kFree = 0, kWaiting = 1, kMade = 2, kPhases = 3 };
+  // Between kWaiting and kMade the second end makes the segment, without the lock: that takes
+  // system calls, and a process may be stopped in one.
+  enum Phase : std::uint64_t { kFree = 0, kWaiting = 1, kMade = 2, kMaking = 3, kPhases = 3 };
 
   struct Entry {
     std::atomic<std::uint64_t> state;  // generation << 2 | phase. The rest changes only while free

@@ -2,8 +2,10 @@
 
 #include <pthread.h>
 #include <signal.h>
+#include <sys/mman.h>
 
 #include <cassert>
+#include <cstddef>
 #include <new>
 
 #include "os/signals_blocked.h"
@@ -13,6 +15,8 @@ namespace {
 
 os::SpinLock g_lock;  // of the list of free lanes, with signals blocked
 Lane* g_free WEFT_GUARDED_BY(g_lock) = nullptr;
+std::byte* g_unused WEFT_GUARDED_BY(g_lock) = nullptr;  // memory for further lanes
+std::size_t g_unused_at WEFT_GUARDED_BY(g_lock) = 0;
 std::atomic<Lane*> g_first{nullptr};
 sigset_t g_before_fork WEFT_GUARDED_BY(g_lock);  // what the thread that forks blocked
 std::atomic<std::uint32_t> g_scans{0};
@@ -68,15 +72,28 @@ void clean_all() {
   }
 }
 
+// Not by malloc: a signal handler that has interrupted it may be what sends. Null: no memory.
+Lane* make_one() WEFT_REQUIRES(g_lock) {
+  constexpr std::size_t kBytes = 64UL * 1024;
+  static_assert(sizeof(Lane) <= kBytes);
+  if (g_unused == nullptr || kBytes - g_unused_at < sizeof(Lane)) {
+    void* at = mmap(nullptr, kBytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (at == MAP_FAILED) return nullptr;
+    g_unused = static_cast<std::byte*>(at);
+    g_unused_at = 0;
+  }
+  auto* lane = new (g_unused + g_unused_at) Lane();
+  g_unused_at += sizeof(Lane);
+  lane->next = g_first.load();
+  g_first.store(lane);
+  return lane;
+}
+
 // Without memory of its own. Null: there is none.
 Lane* take_free() WEFT_REQUIRES(g_lock) {
   Lane* lane = g_free;
-  if (lane != nullptr) {
-    g_free = lane->next_free;
-  } else if (lane = new (std::nothrow) Lane(); lane != nullptr) {
-    lane->next = g_first.load();
-    g_first.store(lane);
-  }
+  if (lane == nullptr) return make_one();
+  g_free = lane->next_free;
   return lane;
 }
 
