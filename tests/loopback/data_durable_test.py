@@ -64,6 +64,28 @@ def case_a_disk_of_the_server_that_fails_to_flush(tmp):
     assert digest(served / "big") == digest(source / "big")
 
 
+def case_a_disk_that_tells_at_the_close(tmp):
+    """Also without --durable: a full disk behind NFS, SMB or FUSE refuses what it was sent only then."""
+    served, there = filled(tmp / "served", "small"), filled(tmp / "there", "old")
+    big_file(served / "big", 5)
+    env = {**os.environ, "LD_PRELOAD": FAILING_FSYNC, "WEFT_TEST_CLOSE_FAILS": "1"}
+    full = "No space left on device"
+    with Server(served) as source, Server(there, "--writable", env=env) as full_server:
+        for name in ("small", "big"):
+            filled(tmp / "here", "old")
+            fails(full, "get", source.url(name), tmp / "here" / "old", env=env)
+            fails(full, "put", served / name, full_server.url("old"))
+            with open(tmp / "output", "w", encoding="utf-8") as output:
+                done = subprocess.run([PROGRAM, "cat", source.url(name)], stdout=output, stderr=subprocess.PIPE,
+                                      text=True, timeout=LIMIT_S, check=False, env=env)
+            assert done.returncode == 1 and full in done.stderr, done
+            for folder in (tmp / "here", there):
+                assert os.listdir(folder) == ["old"] and (folder / "old").read_text() == "old"
+        fails(full, "put", "-r", served, full_server.url())
+        fails(full, "get", "-r", source.url(), tmp / "copy", env=env)
+        assert not os.listdir(there / "served") and not os.listdir(tmp / "copy")
+
+
 def case_sync_of_a_file_that_is_open_for_reading(tmp):
     served = filled(tmp / "served", "file")
     env = {**os.environ, "LD_PRELOAD": FAILING_FSYNC, "WEFT_TEST_FSYNC_FAILS": "1"}

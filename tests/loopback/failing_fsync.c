@@ -1,8 +1,10 @@
 /* Preloaded into a program: fsync() of a regular file or a block device is EIO, the first
  * $WEFT_TEST_FSYNC_FAILS times or always. With $WEFT_TEST_FSYNC_KILLS, that of a folder kills the
- * program; with $WEFT_TEST_FSYNC_FOLDERS it is that error.
+ * program; with $WEFT_TEST_FSYNC_FOLDERS it is that error. With $WEFT_TEST_CLOSE_FAILS, close() of
+ * a regular file that is open for writing is ENOSPC, as of a full disk behind NFS.
  */
 #include <errno.h>
+#include <fcntl.h>
 #include <signal.h>
 #include <stdatomic.h>
 #include <stdlib.h>
@@ -28,4 +30,15 @@ __attribute__((visibility("default"))) int fsync(int fd) {
     return -1;
   }
   return (int)syscall(SYS_fsync, fd);
+}
+
+__attribute__((visibility("default"))) int close(int fd) {
+  const int flags = fcntl(fd, F_GETFL);
+  struct stat s;
+  const int fails = getenv("WEFT_TEST_CLOSE_FAILS") != NULL && flags >= 0 &&
+                    (flags & O_ACCMODE) != O_RDONLY && fstat(fd, &s) == 0 && S_ISREG(s.st_mode);
+  const int closed = (int)syscall(SYS_close, fd);
+  if (!fails || closed != 0) return closed;
+  errno = ENOSPC;
+  return -1;
 }

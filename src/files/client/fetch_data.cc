@@ -11,6 +11,7 @@
 #include "files/client/fetch.h"
 #include "files/client/server_link.h"
 #include "files/protocol/path_name.h"
+#include "os/report_of_close.h"
 
 namespace weft::files {
 namespace {
@@ -253,6 +254,8 @@ Outcome<void> Fetch::stream(const std::string& path, int fd) {
                          return error == 0 ? Outcome<void>() : failed(error, "output");
                        });
   if (ok) ok = close_same(*opened, path);
+  const int error = ok ? os::report_of_close(fd) : 0;
+  if (error != 0) ok = failed(error, "output");
   if (ok) ++totals_.files;
   return ok;
 }

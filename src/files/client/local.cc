@@ -2,6 +2,7 @@
 #include "files/protocol/path_name.h"
 #include "os/clock.h"
 #include "os/fd.h"
+#include "os/report_of_close.h"
 
 #include <fcntl.h>
 #include <linux/openat2.h>
@@ -285,10 +286,11 @@ Outcome<void> Part::finish(const Attributes& attributes, bool durable) {
     return failed(errno, shown_);
   }
   if (futimens(file_.get(), times) != 0) return failed(errno, shown_);
-  if (durable && fsync(file_.get()) != 0) {
+  int error = durable && fsync(file_.get()) != 0 ? errno : 0;
+  if (error == 0) error = os::report_of_close(file_.get());
+  if (error != 0) {
     // Its octets can be read, and compared, although they are not on the disk, and flushing it
     // again would not say so: no later copy may go on with it.
-    const int error = errno;
     discard();
     return failed(error, shown_);
   }

@@ -16,6 +16,7 @@
 #include "files/protocol/folder_stream.h"
 #include "files/protocol/open_beneath.h"
 #include "os/clock.h"
+#include "os/report_of_close.h"
 
 namespace weft::files {
 namespace {
@@ -62,6 +63,10 @@ int Draft::commit(std::uint32_t mode, std::int64_t mtime_ns, std::uint32_t flags
   flush_failed = durable && fsync(file_.get()) != 0;
   if (flush_failed) {
     const int error = errno;
+    discard();
+    return error;
+  }
+  if (const int error = os::report_of_close(file_.get()); error != 0) {
     discard();
     return error;
   }
