@@ -20,6 +20,7 @@ if(TARGET weft_files)
             "${CMAKE_CURRENT_LIST_DIR}/files_set_ids_test.cc"
             "${CMAKE_CURRENT_LIST_DIR}/files_status_port_test.cc"
             "${CMAKE_CURRENT_LIST_DIR}/files_streams_test.cc"
+            "${CMAKE_CURRENT_LIST_DIR}/files_tree_test.cc"
             "${CMAKE_CURRENT_LIST_DIR}/files_unflushed_test.cc"
     DEPS weft_mount weft_files)
 endif()

@@ -38,6 +38,11 @@ int open_bounded(int folder, const std::string& path, std::size_t links, int fla
                       RESOLVE_NO_SYMLINKS);
 }
 
+void let_wait(int fd) {
+  const int flags = fcntl(fd, F_GETFL);
+  if (flags >= 0) fcntl(fd, F_SETFL, flags & ~O_NONBLOCK);
+}
+
 std::string proc_name(int fd) {
   char name[32];
   std::snprintf(name, sizeof name, "/proc/self/fd/%d", fd);

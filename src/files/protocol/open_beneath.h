@@ -15,6 +15,10 @@ namespace weft::files {
 // As open_beneath(), and no link is followed behind the first `links` octets of the path.
 [[nodiscard]] int open_bounded(int folder, const std::string& path, std::size_t links, int flags);
 
+// Takes O_NONBLOCK off a file that was opened with it. It is for the opening; later io_uring would
+// answer EAGAIN where a file system cannot read or write without waiting.
+void let_wait(int fd);
+
 // A path to what a descriptor is open for, for calls that take only names.
 [[nodiscard]] std::string proc_name(int fd);
 

@@ -157,7 +157,9 @@ int Tree::open_file(const TreePath& path, bool direct, bool waits, os::Fd& file,
   const int how = O_RDONLY | O_CLOEXEC | (waits ? 0 : O_NONBLOCK);
   file = os::Fd(::open(name.c_str(), how | (direct ? O_DIRECT : 0)));
   if (!file && direct && errno == EINVAL) file = os::Fd(::open(name.c_str(), how));
-  return file ? 0 : errno;
+  if (!file) return errno;
+  let_wait(file.get());
+  return 0;
 }
 
 int Tree::read_link(const TreePath& path, std::string& target) const {

@@ -102,6 +102,7 @@ int Tree::draft(const TreePath& path, std::uint64_t size, std::uint64_t identity
     if (is_named(folder.get(), hidden, file.get())) break;
     if (tries == 8) return EBUSY;
   }
+  let_wait(file.get());
   out = std::make_unique<Draft>(std::move(folder), std::move(name), std::move(file), hidden, true);
   struct stat s {};
   if (fstat(out->fd(), &s) != 0) return errno;
@@ -129,6 +130,7 @@ int Tree::edit(const TreePath& path, std::uint32_t mode, std::uint32_t flags, os
   if ((flags & kEditExclusive) != 0) how |= O_EXCL;
   file = os::Fd(openat(folder.get(), name.c_str(), how, mode & 0777U));
   if (!file) return errno;
+  let_wait(file.get());
   int error = 0;
   out = state_of(file.get(), &error);
   if (error == 0 && !S_ISREG(out.attributes.mode)) error = EINVAL;
