@@ -3,8 +3,10 @@
 
 #include <fcntl.h>
 #include <gtest/gtest.h>
+#include <sys/file.h>
 #include <unistd.h>
 
+#include <cerrno>
 #include <cstdlib>
 #include <filesystem>
 #include <memory>
@@ -66,6 +68,19 @@ TEST_F(TreeOpens, FilesPastThePageCacheWhichStaySo) {
   const os::Fd before(open(proc_name(file.get()).c_str(), O_RDONLY | O_DIRECT | O_CLOEXEC));
   const bool direct = (fcntl(file.get(), F_GETFL) & O_DIRECT) != 0;
   EXPECT_EQ(direct, static_cast<bool>(before)) << "not every file system has it";
+}
+
+// Between getting a name of a draft's and its own, a file whose time is old looks like a left-over,
+// which goes when somebody lists the folder.
+TEST_F(TreeOpens, ANewFileThatNobodyTakesForALeftOver) {
+  const auto tree = this->tree();
+  ASSERT_TRUE(tree);
+  std::unique_ptr<Draft> draft;
+  ASSERT_EQ(tree->create(TreePath("new"), 6, draft), 0);
+  const os::Fd other(open(proc_name(draft->fd()).c_str(), O_RDWR | O_CLOEXEC));
+  ASSERT_TRUE(other);
+  EXPECT_NE(flock(other.get(), LOCK_EX | LOCK_NB), 0);
+  EXPECT_EQ(errno, EWOULDBLOCK);
 }
 
 }  // namespace

@@ -67,6 +67,8 @@ int Tree::create(const TreePath& path, std::uint64_t size, std::unique_ptr<Draft
     if (const int error = make_hidden(folder.get(), file, hidden); error != 0) return error;
   }
   if (!file) return errno;
+  // It gets a name that is not listed on its way to its own. As make_hidden().
+  if (hidden.empty()) static_cast<void>(flock(file.get(), LOCK_EX | LOCK_NB));
   out = std::make_unique<Draft>(std::move(folder), std::move(name), std::move(file), hidden);
   const int error = reserve(out->fd(), size);
   if (error != 0) out.reset();
