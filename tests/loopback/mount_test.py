@@ -186,6 +186,31 @@ def case_the_server_restarts(tmp):
             assert got == errno.ESTALE, got
 
 
+def case_a_file_that_is_replaced_while_it_is_open(tmp):
+    """The kernel has one page for each place of a name: what the first one reads is not the second
+    one's, and each gets its own file to the end."""
+    size = 16 << 20
+    with Served(tmp) as served:
+        (served.source / "big").write_bytes(b"A" * size)
+        first = os.open(served.at / "big", os.O_RDONLY)
+        assert os.pread(first, 1, 0) == b"A"
+        (served.source / "next").write_bytes(b"B" * (size // 2))
+        os.replace(served.source / "next", served.source / "big")
+        time.sleep(1.1)  # what the kernel knows of a name is good for a second
+        second = os.open(served.at / "big", os.O_RDONLY)
+        assert os.fstat(second).st_size == size // 2
+        assert set(os.pread(first, 4096, 4 << 20)) == {ord("A")}
+        assert set(os.pread(second, 4096, 4 << 20)) == {ord("B")}
+        time.sleep(1.1)
+        for fd, octet, bytes_of_it in (first, "A", size), (second, "B", size // 2):
+            at = 0
+            while part := os.pread(fd, 1 << 20, at):
+                assert set(part) == {ord(octet)}, (octet, at)
+                at += len(part)
+            assert at == bytes_of_it, (octet, at)
+            os.close(fd)
+
+
 def case_a_file_that_shrinks(tmp):
     with Served(tmp) as served:
         (served.source / "big").write_bytes(b"y" * (16 << 20))
@@ -371,7 +396,8 @@ def case_the_server_dies_while_it_is_written_to(tmp):
 
 
 def case_fsync_after_the_server_was_killed(tmp):
-    """What the server was sent in its life before may be lost: fsync says so, once, on every descriptor's way to it."""
+    """What the server was sent in its life before may be lost: fsync says so once to each that has the file open, and to
+    who changed a name."""
     with Served(tmp, "writable") as served:
         def restart():
             served.server.kill()
@@ -387,9 +413,27 @@ def case_fsync_after_the_server_was_killed(tmp):
             restart()
             assert error_of(os.fsync, other.fileno()) == errno.EIO
             restart()  # nothing has been written since
+            assert error_of(os.fsync, file.fileno()) == errno.EIO
             assert error_of(os.fsync, file.fileno()) == 0
             file.write(b"end")
             assert error_of(os.fsync, other.fileno()) == 0
+            # One that could not be asked settles nothing.
+            file.write(b"and")
+            served.server.kill()
+            served.server.wait()
+            assert error_of(os.fsync, file.fileno()) == errno.EIO
+            served.serve()
+            assert error_of(os.fsync, file.fileno()) == errno.EIO
+            assert error_of(os.fsync, file.fileno()) == 0
+        folder = os.open(served.at, os.O_RDONLY | os.O_DIRECTORY)
+        assert error_of(os.fsync, folder) == errno.EIO  # the file was made before all that
+        os.rename(served.at / "file", served.at / "renamed")
+        assert error_of(os.fsync, folder) == 0
+        os.rename(served.at / "renamed", served.at / "again")
+        restart()
+        assert error_of(os.fsync, folder) == errno.EIO
+        assert error_of(os.fsync, folder) == 0
+        os.close(folder)
 
 
 def case_another_file_behind_the_same_name_and_number(tmp):

@@ -19,7 +19,7 @@ files::FileState version(std::int64_t ctime_ns, std::uint32_t level = files::kLe
 
 // Opens it for reading, and closes it.
 bool read(KeptPages& pages, const std::string& path, const files::FileState& state) {
-  const bool kept = pages.opened(path, state, kD);
+  const bool kept = pages.opened(path, state, kD) == Pages::kKeep;
   pages.closed(kD);
   return kept;
 }
@@ -54,12 +54,12 @@ TEST(KeptPages, GoWhenNamesChange) {
 
 TEST(KeptPages, GoWhileSomebodyReadsAnotherVersion) {
   KeptPages pages;
-  EXPECT_FALSE(pages.opened("/file", version(1), kA));
-  EXPECT_TRUE(pages.opened("/file", version(1), kB));
+  EXPECT_EQ(pages.opened("/file", version(1), kA), Pages::kDrop);
+  EXPECT_EQ(pages.opened("/file", version(1), kB), Pages::kKeep);
   pages.closed(kB);
-  EXPECT_FALSE(pages.opened("/file", version(2), kB));
+  EXPECT_EQ(pages.opened("/file", version(2), kB), Pages::kPass);
   // The reads of the first one, from here on, become pages of this name.
-  EXPECT_FALSE(pages.opened("/file", version(2), kC));
+  EXPECT_EQ(pages.opened("/file", version(2), kC), Pages::kPass);
   EXPECT_FALSE(read(pages, "/other", version(1)));
   pages.closed(kA);
   EXPECT_FALSE(read(pages, "/file", version(2)));
@@ -67,6 +67,18 @@ TEST(KeptPages, GoWhileSomebodyReadsAnotherVersion) {
   pages.closed(kB);
   pages.closed(kC);
   EXPECT_TRUE(read(pages, "/file", version(2)));
+}
+
+TEST(KeptPages, KnowAFileThatIsNoLongerThatOfItsName) {
+  KeptPages pages;
+  files::FileState state = version(1);
+  state.attributes.file_id = 5;
+  EXPECT_EQ(pages.opened("/file", state, kA), Pages::kDrop);
+  pages.opened_to_write("/file", kB);
+  EXPECT_FALSE(pages.was_replaced(kA, 5));
+  EXPECT_TRUE(pages.was_replaced(kA, 6));
+  EXPECT_FALSE(pages.was_replaced(kB, 6));
+  EXPECT_FALSE(pages.was_replaced(kC, 6));
 }
 
 TEST(KeptPages, GoWhileSomebodyHasItOpenForWriting) {
@@ -82,7 +94,7 @@ TEST(KeptPages, GoWhileSomebodyHasItOpenForWriting) {
 
 TEST(KeptPages, GoWhileAVersionThatCouldNotBeToldIsOpen) {
   KeptPages pages;
-  EXPECT_FALSE(pages.opened("/file", version(1, files::kLevelNone), kA));
+  EXPECT_EQ(pages.opened("/file", version(1, files::kLevelNone), kA), Pages::kDrop);
   EXPECT_FALSE(read(pages, "/file", version(1)));
   EXPECT_FALSE(read(pages, "/file", version(1)));
   pages.closed(kA);
@@ -92,7 +104,7 @@ TEST(KeptPages, GoWhileAVersionThatCouldNotBeToldIsOpen) {
 
 TEST(KeptPages, FollowOpenFilesToOtherNames) {
   KeptPages pages;
-  EXPECT_FALSE(pages.opened("/folder/file", version(1), kA));
+  EXPECT_EQ(pages.opened("/folder/file", version(1), kA), Pages::kDrop);
   pages.renamed("/folder", "/moved");
   EXPECT_FALSE(read(pages, "/moved/file", version(2)));
   EXPECT_FALSE(read(pages, "/moved/file", version(2)));

@@ -90,7 +90,11 @@ int on_getattr(const char* path, struct stat* out, fuse_file_info* info) {
   if (path == nullptr && info == nullptr) return -ENOENT;
   files::Attributes found;
   int error = path != nullptr ? here().remote->stat(path, found) : ENOENT;
-  if (error == ENOENT && info != nullptr) error = here().remote->stat_open(info->fh, found);
+  const bool is_another =
+      error == 0 && info != nullptr && here().pages.was_replaced(info->fh, found.file_id);
+  if (info != nullptr && (error == ENOENT || is_another)) {
+    error = here().remote->stat_open(info->fh, found);
+  }
   if (error == 0) *out = stat_of(found);
   return -error;
 }
@@ -140,8 +144,11 @@ int on_open(const char* path, fuse_file_info* info) {
   if ((info->flags & O_ACCMODE) == O_RDONLY && truncate == 0) {
     files::FileState state;
     const int error = here().remote->open(path, info->fh, state);
-    if (error == 0) info->keep_cache = here().pages.opened(path, state, info->fh) ? 1 : 0;
-    return -error;
+    if (error != 0) return -error;
+    const mount::Pages pages = here().pages.opened(path, state, info->fh);
+    info->keep_cache = pages == mount::Pages::kKeep ? 1 : 0;
+    info->direct_io = pages == mount::Pages::kPass ? 1 : 0;
+    return 0;
   }
   return edit(path, 0, truncate, info);
 }
@@ -161,8 +168,7 @@ int on_write(const char*, const char* from, std::size_t size, off_t offset, fuse
 
 int on_fsyncdir(const char* path, int, fuse_file_info*) {
   if (path == nullptr) return -ENOENT;
-  const int error = here().remote->set(path, nullptr, files::kSetFlush, {});
-  return error == EROFS ? 0 : -error;  // nobody has changed anything here
+  return -here().remote->sync_folder(path);
 }
 
 int on_fsync(const char*, int, fuse_file_info* info) { return -here().remote->sync(info->fh); }

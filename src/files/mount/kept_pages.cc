@@ -5,25 +5,24 @@
 
 namespace weft::mount {
 
-bool KeptPages::opened(const std::string& path, const files::FileState& state, std::uint64_t file) {
+Pages KeptPages::opened(const std::string& path, const files::FileState& state,
+                        std::uint64_t file) {
   const os::MutexLock lock(mutex_);
-  // A file that was changed a moment ago may change once more without a new token.
-  const bool known = state.level != files::kLevelNone;
-  const bool alone = known && all_have(path, state);
-  open(path, file, known ? std::optional(state) : std::nullopt);
+  const Pages others = beside_others(path, state);
+  open(path, file, state);
   const auto at = versions_.find(path);
-  if (!alone) {
+  if (others != Pages::kKeep) {
     if (at != versions_.end()) versions_.erase(at);
-    return false;
+    return others;
   }
   if (at != versions_.end()) {
     const bool same = files::same_token(at->second, state);
     at->second = state;
-    return same;
+    return same ? Pages::kKeep : Pages::kDrop;
   }
   if (versions_.size() == kMost) versions_.clear();
   versions_.emplace(path, state);
-  return false;
+  return Pages::kDrop;
 }
 
 void KeptPages::opened_to_write(const std::string& path, std::uint64_t file) {
@@ -33,20 +32,32 @@ void KeptPages::opened_to_write(const std::string& path, std::uint64_t file) {
 }
 
 void KeptPages::open(const std::string& path, std::uint64_t file,
-                     std::optional<files::FileState> version) {
-  open_.insert_or_assign(file, Open{path, version});
+                     std::optional<files::FileState> state) {
+  open_.insert_or_assign(file, Open{path, state});
   by_path_.emplace(path, file);
 }
 
-bool KeptPages::all_have(const std::string& path, const files::FileState& version) const {
+Pages KeptPages::beside_others(const std::string& path, const files::FileState& state) const {
+  // A file that was changed a moment ago may change once more without a new token.
+  Pages result = state.level != files::kLevelNone ? Pages::kKeep : Pages::kDrop;
   const auto [begin, end] = by_path_.equal_range(path);
   for (auto at = begin; at != end; ++at) {
     const auto one = open_.find(at->second);
-    const bool same = one != open_.end() && one->second.version &&
-                      files::same_token(*one->second.version, version);
-    if (!same) return false;
+    if (one == open_.end() || !one->second.state) {
+      result = Pages::kDrop;
+      continue;
+    }
+    const files::FileState& other = *one->second.state;
+    if (!files::same_token(other, state)) return Pages::kPass;
+    if (other.level == files::kLevelNone) result = Pages::kDrop;
   }
-  return true;
+  return result;
+}
+
+bool KeptPages::was_replaced(std::uint64_t file, std::uint64_t file_id) const {
+  const os::MutexLock lock(mutex_);
+  const auto at = open_.find(file);
+  return at != open_.end() && at->second.state && at->second.state->attributes.file_id != file_id;
 }
 
 void KeptPages::closed(std::uint64_t file) {

@@ -18,27 +18,9 @@ std::uint64_t Changes::of(std::uint64_t file_id) const {
   return at != last_.end() ? at->second : forgotten_;
 }
 
-void Changes::note_written(std::uint64_t file_id, std::uint64_t verifier) {
-  const os::MutexLock lock(mutex_);
-  const auto [at, is_new] = written_.try_emplace(file_id, verifier);
-  // One that is new here may be among those that were forgotten.
-  const std::uint64_t before = is_new ? forgotten_verifier_ : at->second;
-  if (before != 0 && before != verifier) at->second = kMixed;
-  if (written_.size() < kMost) return;
-  for (const auto& [id, when] : written_) {
-    const bool same = forgotten_verifier_ == 0 || forgotten_verifier_ == when;
-    forgotten_verifier_ = same ? when : kMixed;
-  }
-  written_.clear();
-}
-
-std::uint64_t Changes::take_written(std::uint64_t file_id) {
-  const os::MutexLock lock(mutex_);
-  const auto at = written_.find(file_id);
-  if (at == written_.end()) return forgotten_verifier_;
-  const std::uint64_t verifier = at->second;
-  written_.erase(at);
-  return verifier;
+void Changes::note_name(const std::string& path, std::uint64_t verifier) {
+  const std::size_t slash = path.rfind('/');
+  folders_.note(slash == 0 || slash == std::string::npos ? "/" : path.substr(0, slash), verifier);
 }
 
 void Changes::note_renamed(const std::string& from, const std::string& to) {

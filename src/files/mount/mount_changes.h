@@ -8,21 +8,19 @@
 #include <unordered_map>
 #include <utility>
 
+#include "files/mount/unsynced.h"
 #include "os/lock.h"
 
 namespace weft::mount {
 
-// Which files were written to through this file system: for those who have read ahead in them, and
-// for fsync(), which has to know whether the server still has what it was sent. Any thread.
+// Which files were written to through this file system. Any thread.
 class Changes {
  public:
   void note(std::uint64_t file_id);
-  static constexpr std::uint64_t kMixed = ~std::uint64_t{0};
-  // Something was written under this verifier of the server. kMixed: nobody knows which it was.
-  void note_written(std::uint64_t file_id, std::uint64_t verifier);
-  // Under which verifier all was written since the last call. 0: nothing was written; kMixed: under
-  // several.
-  [[nodiscard]] std::uint64_t take_written(std::uint64_t file_id);
+  [[nodiscard]] Unsynced<std::uint64_t>& files() { return files_; }  // by number
+  [[nodiscard]] Unsynced<std::string>& folders() { return folders_; }
+  // A name was made, changed or removed, under this verifier of the server.
+  void note_name(const std::string& path, std::uint64_t verifier);
   // Names that were changed through this file system, so that open files are found again.
   void note_renamed(const std::string& from, const std::string& to);
   [[nodiscard]] std::uint64_t renames() const;  // so far
@@ -37,9 +35,8 @@ class Changes {
   std::unordered_map<std::uint64_t, std::uint64_t> last_ WEFT_GUARDED_BY(mutex_);
   std::uint64_t clock_ WEFT_GUARDED_BY(mutex_) = 0;
   std::uint64_t forgotten_ WEFT_GUARDED_BY(mutex_) = 0;  // up to here
-  // And not flushed: under which verifier.
-  std::unordered_map<std::uint64_t, std::uint64_t> written_ WEFT_GUARDED_BY(mutex_);
-  std::uint64_t forgotten_verifier_ WEFT_GUARDED_BY(mutex_) = 0;  // of what had no room there
+  Unsynced<std::uint64_t> files_;
+  Unsynced<std::string> folders_;
   static constexpr std::size_t kMostRenames = 4096;
   std::deque<std::pair<std::string, std::string>> renames_ WEFT_GUARDED_BY(mutex_);
   std::uint64_t first_rename_ WEFT_GUARDED_BY(mutex_) = 0;  // the number of the first one there

@@ -149,6 +149,8 @@ std::int64_t Connections::write(std::uint64_t file, const std::uint8_t* from, st
 
 int Connections::sync(std::uint64_t file) { return of(file)->sync(file / kMost); }
 
+int Connections::sync_folder(const std::string& path) { return any()->sync_folder(path); }
+
 void Connections::close(std::uint64_t file) {
   Connection* connection = nullptr;
   {

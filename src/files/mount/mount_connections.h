@@ -47,6 +47,7 @@ class Connections {
   [[nodiscard]] std::int64_t write(std::uint64_t file, const std::uint8_t* from,
                                    std::uint32_t bytes, std::uint64_t offset);
   [[nodiscard]] int sync(std::uint64_t file);
+  [[nodiscard]] int sync_folder(const std::string& path);
   [[nodiscard]] std::int64_t read(std::uint64_t file, std::uint8_t* to, std::uint32_t bytes,
                                   std::uint64_t offset);
   void close(std::uint64_t file);

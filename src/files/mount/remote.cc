@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstring>
 #include <thread>
+#include <utility>
 
 namespace weft::mount {
 
@@ -179,24 +180,26 @@ int Remote::rename(const std::string& from, const std::string& to, bool keep) {
   const std::string old_name = name_of(from);
   const std::string new_name = name_of(to);
   const files::RenameRequest request{keep ? files::kRenameKeep : 0U, old_name, {new_name}};
-  const int error = change(request, ENOENT);
-  if (error == 0) changes_.note_renamed(from, to);
-  return error;
+  const int error = change(from, request, ENOENT);
+  if (error != 0) return error;
+  changes_.note_renamed(from, to);
+  changes_.note_name(to, client_->verifier());
+  return 0;
 }
 
 int Remote::remove(const std::string& path, bool folder) {
   const std::string name = name_of(path);
-  return change(files::RemoveRequest{folder ? files::kRemoveDirectory : 0U, {name}}, ENOENT);
+  return change(path, files::RemoveRequest{folder ? files::kRemoveDirectory : 0U, {name}}, ENOENT);
 }
 
 int Remote::make_directory(const std::string& path, std::uint32_t mode) {
   const std::string name = name_of(path);
-  return change(files::MakeDirectoryRequest{mode, {name}}, EEXIST);
+  return change(path, files::MakeDirectoryRequest{mode, {name}}, EEXIST);
 }
 
 int Remote::symlink(const std::string& target, const std::string& path) {
   const std::string name = name_of(path);
-  return change(files::SymlinkRequest{target, {name}}, EEXIST);
+  return change(path, files::SymlinkRequest{target, {name}}, EEXIST);
 }
 
 int Remote::set(const std::string& path, std::uint64_t id, std::uint32_t what,
@@ -235,8 +238,10 @@ int Remote::edit(const std::string& path, std::uint32_t mode, std::uint32_t flag
   file.handle = reply.handle;
   file.connection = connection_;
   file.key = key_;
+  if ((flags & files::kEditCreate) != 0) changes_.note_name(path, client_->verifier());
   if ((flags & files::kEditTruncate) != 0) changes_.note(file.state.attributes.file_id);
   file.changes = changes_.of(file.state.attributes.file_id);
+  file.losses = changes_.files().losses(file.state.attributes.file_id);
   id = next_file_++;
   files_.emplace(id, std::move(file));
   return 0;
@@ -251,7 +256,7 @@ std::int64_t Remote::write(std::uint64_t id, const std::uint8_t* from, std::uint
   std::uint32_t done = 0;
   // Nobody knows what became of an attempt whose reply was lost, unless another one succeeds.
   const auto give_up = [&](int error) {
-    changes_.note_written(file.state.attributes.file_id, Changes::kMixed);
+    changes_.files().note(file.state.attributes.file_id, Unsynced<std::uint64_t>::kMixed);
     return -error;
   };
   for (int tries = 0; done < bytes;) {
@@ -268,7 +273,7 @@ std::int64_t Remote::write(std::uint64_t id, const std::uint8_t* from, std::uint
     changes_.note(file.state.attributes.file_id);
     files::WriteReply reply;
     const int error = take_reply(answer, reply);
-    if (error == 0) changes_.note_written(file.state.attributes.file_id, reply.verifier);
+    if (error == 0) changes_.files().note(file.state.attributes.file_id, reply.verifier);
     if (error == 0 && reply.bytes == 0) return -EIO;
     if (error == 0) {
       done += std::min(reply.bytes, request.memory.bytes);
@@ -287,12 +292,25 @@ int Remote::sync(std::uint64_t id) {
   // One that was empty when it was opened for reading has no handle at the server.
   if (file.handle == 0) return sync_empty(file);
   files::SyncReply reply;
-  const std::uint64_t written_under = changes_.take_written(file.state.attributes.file_id);
+  const std::uint64_t file_id = file.state.attributes.file_id;
+  const auto sent = changes_.files().of(file_id);
   const int error = ask_for(file, files::SyncRequest(), reply);
-  if (error == EROFS) return 0;  // nobody has changed anything
-  if (error != 0) return error == ESTALE ? EIO : error;
-  // The server may have restarted since the data was sent, and lost it, whatever it says now.
-  return written_under == 0 || written_under == reply.verifier ? 0 : EIO;
+  // EROFS: nobody has changed anything, unless that was before the server became read-only.
+  if (error != 0 && error != EROFS) return error == ESTALE ? EIO : error;
+  // The server may have restarted since the data was sent, and lost it, whatever it says now. Each
+  // that has the file open hears of that once.
+  changes_.files().settle(file_id, sent, reply.verifier);
+  const std::uint64_t losses = changes_.files().losses(file_id);
+  return std::exchange(file.losses, losses) == losses ? 0 : EIO;
+}
+
+int Remote::sync_folder(const std::string& path) {
+  const auto sent = changes_.folders().of(path);
+  const std::uint64_t losses = changes_.folders().losses(path);
+  const int error = set(path, 0, files::kSetFlush, {});
+  if (error != 0 && error != EROFS) return error;
+  changes_.folders().settle(path, sent, error == 0 ? client_->verifier() : 0);
+  return changes_.folders().losses(path) == losses ? 0 : EIO;
 }
 
 int Remote::sync_empty(const File& file) {
@@ -338,7 +356,10 @@ int Remote::reopen(File& file) {
     return ESTALE;
   }
   file.state = found;
-  if (first) file.changes = changes_.of(file.state.attributes.file_id);
+  if (first) {
+    file.changes = changes_.of(file.state.attributes.file_id);
+    file.losses = changes_.files().losses(file.state.attributes.file_id);
+  }
   file.handle = handle;
   file.connection = connection_;
   file.key = key_;

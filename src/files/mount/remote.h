@@ -75,8 +75,11 @@ class Remote {
   // All of it, into the server's file, or a negative errno.
   [[nodiscard]] std::int64_t write(std::uint64_t file, const std::uint8_t* from,
                                    std::uint32_t bytes, std::uint64_t offset);
-  // Returns when it is on the server's disk, whoever wrote it.
+  // Returns when it is on the server's disk, whoever wrote it. EIO: some of what was written may be
+  // lost, which each that has the file open is told once.
   [[nodiscard]] int sync(std::uint64_t file);
+  // ... of the names in a folder.
+  [[nodiscard]] int sync_folder(const std::string& path);
 
   // A regular file, for reading, and its version when it was opened.
   [[nodiscard]] int open(const std::string& path, std::uint64_t& file, files::FileState& state);
@@ -104,6 +107,7 @@ class Remote {
     bool edited = false;        // may be written to
     bool size_known = true;     // and the time: nobody has written to it here
     std::uint64_t changes = 0;  // Changes::of() when it was looked at last
+    std::uint64_t losses = 0;   // Unsynced::losses() that fsync() has told of
   };
   // A part of a file in memory.
   struct Block {
@@ -160,15 +164,19 @@ class Remote {
       if (answer || again || !is_lost()) return take_reply(answer, reply);
     }
   }
-  // A change of names. `done`: what says, behind the break of a connection, that it was carried out
-  // before.
+  // A change of `path`, a name. `done`: what says, behind the break of a connection, that it was
+  // carried out before.
   template <class Request>
-  [[nodiscard]] int change(const Request& request, int done) {
+  [[nodiscard]] int change(const std::string& path, const Request& request, int done) {
     bool repeated = false;
+    const std::uint64_t before = client_ != nullptr ? client_->verifier() : 0;
     const auto answer = call_again([&] { return request; }, &repeated);
     files::NoReply reply;
     const int error = take_reply(answer, reply);
-    return repeated && error == done ? 0 : error;
+    if (error != 0 && !(repeated && error == done)) return error;
+    const std::uint64_t now = client_->verifier();
+    changes_.note_name(path, error == 0 || before == now ? now : Unsynced<std::string>::kMixed);
+    return 0;
   }
   template <class Reply>
   [[nodiscard]] int take_reply(const files::Outcome<files::Answer>& answer, Reply& reply) {

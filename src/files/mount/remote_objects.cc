@@ -42,7 +42,7 @@ int Remote::link(const std::string& from, const std::string& to) {
   if (!client_->has_objects()) return EPERM;
   const std::string old_name = name_of(from);
   const std::string new_name = name_of(to);
-  return change(files::LinkRequest{old_name, {new_name}}, EEXIST);
+  return change(to, files::LinkRequest{old_name, {new_name}}, EEXIST);
 }
 
 int Remote::set_xattr(const std::string& path, const std::string& name,
