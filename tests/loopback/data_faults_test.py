@@ -3,8 +3,8 @@
 
     data_faults_test.py WEFT_DATA CASE...     without cases: all
 
-Of the environment: as data_test.py, and WEFT_TEST_FAULTY_FS (a program beside this file). Cases that need what is not
-set are left out.
+Of the environment: as data_test.py, WEFT_TEST_FAULTY_FS (a program beside this file), and WEFT_TEST_LOST_RACE
+(lost_race.c as a library). Cases that need what is not set are left out.
 """
 
 import contextlib
@@ -23,7 +23,8 @@ import time
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "support"))
 
-from data_setting import LIMIT_S, PROGRAM, Server, big_file, digest, filled, plain_client, run, wait_for
+from data_setting import (
+    LIMIT_S, PROGRAM, Server, big_file, client, digest, filled, plain_client, run, tree_of, wait_for)
 from raw_data import CLOSE, EDIT, OPEN, STAT, SYNC, RawClient, memory
 from serving import run_cases
 
@@ -352,6 +353,28 @@ def case_a_client_that_stands_still(tmp):
         first.wait()
     del os.environ["WEFT_SOCKET_BUFFER"]
     assert " 1 stalled" in server.log, server.log
+
+
+def case_copies_that_make_the_same_names(tmp):
+    """A folder or link that another copy made a moment earlier is no failure."""
+    if "WEFT_TEST_LOST_RACE" not in os.environ:
+        print("needs WEFT_TEST_LOST_RACE; left out")
+        return
+    source = filled(tmp / "source", "a/b/file", "c/file")
+    (source / "a" / "link").symlink_to("b/file")
+    race = {**os.environ, "LD_PRELOAD": os.environ["WEFT_TEST_LOST_RACE"]}
+    other = {**race, "WEFT_TEST_LEADS_TO": "elsewhere"}
+    with Server(source) as server:
+        for number, env in enumerate((race, other)):
+            for command in (["get", "-r"], ["get", "-a"], ["sync"]):
+                copy = tmp / f"copy{command[-1]}{number}"
+                done = client(*command, server.url(), copy, env=env)
+                assert done.returncode == 0, done
+                assert tree_of(copy) == tree_of(source), command
+        # What is no link is not replaced.
+        filled(tmp / "kept", "a/link")
+        run("get", "-r", server.url(), tmp / "kept", code=1, text="a/link: File exists")
+        assert (tmp / "kept" / "a" / "link").read_text() == "a/link"
 
 
 CASES = {name[5:]: function for name, function in globals().items() if name.startswith("case_")}

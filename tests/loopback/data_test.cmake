@@ -17,6 +17,14 @@ if(TARGET weft_data AND Python3_FOUND AND NOT WEFT_SANITIZE STREQUAL "thread")
   endif()
   set_target_properties(${helpers} PROPERTIES RUNTIME_OUTPUT_DIRECTORY
                                               "${WEFT_TEST_OUTPUT_DIRECTORY}")
+  set(faults_env ${helper_env})
+  if(NOT WEFT_SANITIZE) # whose runtime has to be loaded first
+    add_library(loopback_lost_race MODULE EXCLUDE_FROM_ALL "${CMAKE_CURRENT_LIST_DIR}/lost_race.c")
+    set_target_properties(loopback_lost_race PROPERTIES LIBRARY_OUTPUT_DIRECTORY
+                                                        "${WEFT_TEST_OUTPUT_DIRECTORY}")
+    list(APPEND helpers loopback_lost_race)
+    list(APPEND faults_env "WEFT_TEST_LOST_RACE=$<TARGET_FILE:loopback_lost_race>")
+  endif()
   weft_add_script_test(
     loopback_data
     COMMAND "${Python3_EXECUTABLE}" "${CMAKE_CURRENT_LIST_DIR}/data_test.py"
@@ -30,7 +38,7 @@ if(TARGET weft_data AND Python3_FOUND AND NOT WEFT_SANITIZE STREQUAL "thread")
             "$<TARGET_FILE:weft_data>"
     LABELS loopback
     TIMEOUT 300
-    ENV ${helper_env})
+    ENV ${faults_env})
   # `./test.sh --all` runs it.
   if(NOT WEFT_SANITIZE)
     weft_add_script_test(

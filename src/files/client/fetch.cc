@@ -292,6 +292,22 @@ Outcome<void> Fetch::take_entry(const std::string& path, const Named& entry,
   return {};
 }
 
+namespace {
+
+// A name of the destination that is to be a symbolic link.
+struct LinkHere {
+  bool is_link = false, same = false;
+};
+
+LinkHere link_here(int folder, const std::string& name, const std::string& target) {
+  char now[4096];
+  const ssize_t length = readlinkat(folder, name.c_str(), now, sizeof now);
+  if (length < 0) return {};
+  return {true, std::string_view(now, static_cast<std::size_t>(length)) == target};
+}
+
+}  // namespace
+
 Outcome<void> Fetch::take_link(const std::string& path, const std::string& below,
                                const Named& entry, int folder) {
   const std::string& name = entry.name;
@@ -302,12 +318,15 @@ Outcome<void> Fetch::take_link(const std::string& path, const std::string& below
   }
   if (!reply) return tl::unexpected(reply.error());
   const std::string target(reply->target);
-  char now[4096];
-  const ssize_t length = readlinkat(folder, name.c_str(), now, sizeof now);
-  const bool same =
-      length >= 0 && std::string_view(now, static_cast<std::size_t>(length)) == target;
-  const int error = same || options_.dry_run ? 0 : put_link(folder, name, target, length >= 0);
+  LinkHere here = link_here(folder, name, target);
+  int error = here.same || options_.dry_run ? 0 : put_link(folder, name, target, here.is_link);
+  if (error == EEXIST && !here.is_link) {
+    // Another copy may have been faster.
+    here = link_here(folder, name, target);
+    if (here.is_link) error = here.same ? 0 : put_link(folder, name, target, true);
+  }
   if (error != 0) return failed(error, path);
+  const bool same = here.same;
   // One that would be made has no attributes yet.
   const bool finishes = options_.archive && (same || !options_.dry_run);
   const auto changed = finishes ? finish_link(folder, entry) : Outcome<bool>(false);

@@ -129,16 +129,16 @@ Outcome<os::Fd> Destination::open_or_make(const std::string& path, bool& made) c
   os::Fd found(open_folder_below(root_.get(), path));
   if (found) return found;
   if (errno != ENOENT) return failed(errno, name_ + "/" + path);
-  made = true;
+  made = only_looks_;
   if (only_looks_) return os::Fd();
   // The parents were made before, as the tree is walked from its root.
   const std::size_t slash = path.rfind('/');
   const os::Fd parent(
       open_folder_below(root_.get(), slash == std::string::npos ? "" : path.substr(0, slash)));
   const std::string last = slash == std::string::npos ? path : path.substr(slash + 1);
-  if (!parent || mkdirat(parent.get(), last.c_str(), mode_) != 0) {
-    return failed(errno, name_ + "/" + path);
-  }
+  made = parent && mkdirat(parent.get(), last.c_str(), mode_) == 0;
+  // Where another copy was faster, what it made is opened, or is no folder.
+  if (!made && errno != EEXIST) return failed(errno, name_ + "/" + path);
   found = os::Fd(open_folder_below(root_.get(), path));
   if (!found) return failed(errno, name_ + "/" + path);
   return found;
