@@ -395,47 +395,6 @@ def case_the_server_dies_while_it_is_written_to(tmp):
         assert (served.source / "folder").is_dir()
 
 
-def case_fsync_after_the_server_was_killed(tmp):
-    """What the server was sent in its life before may be lost: fsync says so once to each that has the file open, and to
-    who changed a name."""
-    with Served(tmp, "writable") as served:
-        def restart():
-            served.server.kill()
-            served.server.wait()
-            served.serve()
-        with open(served.at / "file", "w+b", buffering=0) as file, open(served.at / "file", "r+b", buffering=0) as other:
-            file.write(b"before")
-            restart()
-            file.write(b"behind")  # opens it again
-            assert error_of(os.fsync, file.fileno()) == errno.EIO
-            assert error_of(os.fsync, file.fileno()) == 0
-            file.write(b"before")
-            restart()
-            assert error_of(os.fsync, other.fileno()) == errno.EIO
-            restart()  # nothing has been written since
-            assert error_of(os.fsync, file.fileno()) == errno.EIO
-            assert error_of(os.fsync, file.fileno()) == 0
-            file.write(b"end")
-            assert error_of(os.fsync, other.fileno()) == 0
-            # One that could not be asked settles nothing.
-            file.write(b"and")
-            served.server.kill()
-            served.server.wait()
-            assert error_of(os.fsync, file.fileno()) == errno.EIO
-            served.serve()
-            assert error_of(os.fsync, file.fileno()) == errno.EIO
-            assert error_of(os.fsync, file.fileno()) == 0
-        folder = os.open(served.at, os.O_RDONLY | os.O_DIRECTORY)
-        assert error_of(os.fsync, folder) == errno.EIO  # the file was made before all that
-        os.rename(served.at / "file", served.at / "renamed")
-        assert error_of(os.fsync, folder) == 0
-        os.rename(served.at / "renamed", served.at / "again")
-        restart()
-        assert error_of(os.fsync, folder) == errno.EIO
-        assert error_of(os.fsync, folder) == 0
-        os.close(folder)
-
-
 def case_another_file_behind_the_same_name_and_number(tmp):
     """A mount goes on with the file that it has open, or not at all."""
     with Served(tmp, "writable") as served:

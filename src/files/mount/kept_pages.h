@@ -19,7 +19,7 @@
 
 namespace weft::mount {
 
-// What the kernel does with its pages of a name that was opened.
+// For the kernel, which has pages of a name that is opened.
 enum class Pages : std::uint8_t {
   kKeep,
   kDrop,

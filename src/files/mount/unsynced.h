@@ -1,4 +1,4 @@
-// What the server was sent and has perhaps not flushed: for fsync(). The server has another
+// Changes that the server has perhaps not flushed: for fsync(). The server has another
 // verifier after each start, and may have lost by then what it was sent before. Any thread.
 #pragma once
 
@@ -10,7 +10,7 @@
 
 namespace weft::mount {
 
-// Of all files by number, or of all folders by name.
+// They are those of all files by number, or of all folders by name.
 template <class Key>
 class Unsynced {
  public:
@@ -36,7 +36,7 @@ class Unsynced {
     sent_.clear();
   }
 
-  // What has not been settled: before the server is asked to flush it.
+  // Not settled so far: before the server is asked to flush it.
   [[nodiscard]] Sent of(const Key& key) const {
     const os::MutexLock lock(mutex_);
     const auto at = sent_.find(key);
