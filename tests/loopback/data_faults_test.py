@@ -355,6 +355,30 @@ def case_a_client_that_stands_still(tmp):
     assert " 1 stalled" in server.log, server.log
 
 
+def case_files_that_hold_more_than_their_size_says(tmp):
+    """Those of /proc have the size 0. A copy would be an empty file."""
+    text, proc = "holds more octets than its size says", pathlib.Path("/proc/sys/kernel/random")
+    if not proc.is_dir():
+        print("needs /proc/sys/kernel/random; left out")
+        return
+    for extra in ([], ["--direct"]):
+        with Server(proc, *extra) as server:
+            run("get", server.url("uuid"), tmp / "copy", code=1, text=text)
+            run("get", "--strict", server.url("uuid"), tmp / "copy", code=1)
+            assert run("cat", server.url("uuid"), code=1, text=text) == b""
+            run("get", "-r", server.url(), tmp / "tree", code=1, text=f"uuid: {text}")
+            assert not (tmp / "copy").exists() and not os.listdir(tmp / "tree")
+    (tmp / "served").mkdir()
+    with Server("--writable", tmp / "served") as server:
+        run("put", "/proc/version", server.url("version"), code=1, text=text)
+        run("put", "-r", proc, server.url(), code=1, text=f"uuid: {text}")
+        assert os.listdir(tmp / "served") == ["random"] and not os.listdir(tmp / "served" / "random")
+        (tmp / "empty").touch()
+        run("put", tmp / "empty", server.url("empty"))
+        run("get", server.url("empty"), tmp / "again")
+        assert (tmp / "again").read_bytes() == b""
+
+
 def case_copies_that_make_the_same_names(tmp):
     """A folder or link that another copy made a moment earlier is no failure."""
     if "WEFT_TEST_LOST_RACE" not in os.environ:

@@ -24,6 +24,10 @@ Failed explain(std::uint32_t error, std::string_view path) {
   if (error == EXDEV)
     what += ": leads out of the folder that is served, as absolute symbolic links always do";
   if (error == EUSERS) return {EUSERS, std::move(what), "too many clients"};
+  if (error == EOVERFLOW) {
+    return {EOVERFLOW, std::move(what),
+            "holds more octets than its size says, as files of /proc do"};
+  }
   if (error == EROFS) what += ": the server was started without --writable";
   return {static_cast<int>(error), std::move(what)};
 }

@@ -9,6 +9,7 @@
 #include "files/client/blocks.h"
 #include "files/client/equal_by_sums.h"
 #include "files/client/push.h"
+#include "files/protocol/file_attributes.h"
 
 namespace weft::files {
 namespace {
@@ -129,6 +130,7 @@ Outcome<void> Push::send_blocks(int fd, std::uint64_t handle, std::uint64_t from
     totals_.bytes += reply->bytes;
     if (watcher_.progress) watcher_.progress(totals_);
   }
+  if (result && holds_more(fd, size)) result = tl::unexpected(explain(EOVERFLOW, to));
   return result;
 }
 

@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <cerrno>
 #include <cstdlib>
 #include <cstring>
@@ -100,6 +101,13 @@ ObjectId object_of(int fd, const struct statx& s) {
 bool is_fresh(int fd, std::int64_t changed_ns, std::int64_t before_ns) {
   const std::int64_t age = std::abs(before_ns - changed_ns);
   return age < kCoarseNs && age < tick_ns(fd, changed_ns);
+}
+
+bool holds_more(int fd, std::uint64_t size) {
+  alignas(4096) std::array<std::uint8_t, 4096> room;  // for O_DIRECT
+  struct stat s {};
+  return pread(fd, room.data(), room.size(), static_cast<off_t>(size)) > 0 && fstat(fd, &s) == 0 &&
+         static_cast<std::uint64_t>(s.st_size) == size;
 }
 
 FileSystem file_system_of(int fd) {

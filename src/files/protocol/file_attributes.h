@@ -18,6 +18,9 @@ namespace weft::files {
 [[nodiscard]] inline std::uint64_t bytes_on_disk(const struct stat& s) {
   return static_cast<std::uint64_t>(s.st_blocks) * 512;
 }
+// Whether an open file has octets behind its `size`, which its file system tells all the same: in
+// /proc, and in some of FUSE, it is 0. A file that has grown is none of these.
+[[nodiscard]] bool holds_more(int fd, std::uint64_t size);
 // Takes an open file, or one that a path descriptor names. On failure `error` is an errno.
 [[nodiscard]] Attributes attributes_of(int fd, int* error);
 // ... with its version.

@@ -158,6 +158,8 @@ int Tree::open_file(const TreePath& path, bool direct, bool waits, os::Fd& file,
   file = os::Fd(::open(name.c_str(), how | (direct ? O_DIRECT : 0)));
   if (!file && direct && errno == EINVAL) file = os::Fd(::open(name.c_str(), how));
   if (!file) return errno;
+  // Before reads wait: there are files that have octets only now and then.
+  if (out.attributes.size == 0 && holds_more(file.get(), 0)) return EOVERFLOW;
   let_wait(file.get());
   return 0;
 }

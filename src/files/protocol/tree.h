@@ -49,6 +49,7 @@ class Tree {
   // Usage of the file system that holds `path`. The root above several exports has the first's.
   [[nodiscard]] int usage(const TreePath& path, Usage& out, FileSystem& which) const;
   // A regular file, for reading.   EISDIR, EINVAL (neither file nor folder), ...
+  //   EOVERFLOW     its size is 0, and yet it holds something: holds_more()
   //   EWOULDBLOCK   without `waits`: another process has a lease of it, and is told of the opening
   [[nodiscard]] int open_file(const TreePath& path, bool direct, bool waits, os::Fd& file,
                               FileState& out) const;
