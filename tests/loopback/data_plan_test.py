@@ -15,7 +15,7 @@ import sys
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "support"))
 
-from data_setting import LIMIT_S, Server, client, fails, filled, run, tree_of  # noqa: E402
+from data_setting import LIMIT_S, PROGRAM, Server, client, fails, filled, run, tree_of  # noqa: E402
 from serving import run_cases  # noqa: E402
 
 COPIES = ("get", "put")
@@ -203,6 +203,17 @@ def case_the_manifest_has_every_name(tmp):
                 assert [name for name in names if name.endswith(b"no \xff utf-8")] == list(names) and names, lines
         fails("/dev/full", "get", "--manifest", "/dev/full", server.url("source/a"), tmp / "x")
         fails("missing/list", "get", "--manifest", tmp / "missing/list", server.url("source/a"), tmp / "x")
+
+
+def case_output_that_cannot_be_written(tmp):
+    (tmp / "file").write_text("octets")
+    with Server(tmp) as server:
+        for command in (["ls"], ["ls", "-l"], ["cat"], ["get", "--json"]):
+            to = [tmp / "copy"] if command[0] == "get" else []
+            with open("/dev/full", "w", encoding="utf-8") as full:
+                done = subprocess.run([PROGRAM, *command, server.url("file"), *to], stdout=full, stderr=subprocess.PIPE,
+                                      text=True, timeout=LIMIT_S, check=False)
+            assert done.returncode == 1 and "output: " in done.stderr, done
 
 
 CASES = {name[5:]: function for name, function in globals().items() if name.startswith("case_")}

@@ -198,6 +198,11 @@ int each_path(const Command& c, int (*work)(const Command&, const cli::RemotePat
   return worst;
 }
 
+int list(const Command& c) {
+  const int worst = each_path(c, list_one);
+  return flush_output() ? worst : std::max(worst, cli::kExitFailure);
+}
+
 int run(Command& c) {
   // A reader that went away ends the copy with an error rather than the program with a signal.
   std::signal(SIGPIPE, SIG_IGN);
@@ -215,7 +220,7 @@ int run(Command& c) {
     case Command::Kind::kGet: return get(c);
     case Command::Kind::kPut: return put(c);
     case Command::Kind::kSync: return sync(c);
-    case Command::Kind::kList: return each_path(c, list_one);
+    case Command::Kind::kList: return list(c);
     case Command::Kind::kCat: return each_path(c, cat_one);
     case Command::Kind::kNone: break;
   }
