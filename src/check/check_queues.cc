@@ -8,7 +8,7 @@
 
 namespace weft::check {
 
-void Rules::check_receive(Object& queue, const PostedReceive& receive, Here here) {
+void Rules::check_receive(Object& queue, const PostedReceive& receive, Here here, Thread by) {
   if (queue.dead) return;
   ++queue.receives;
   queue.progress.received = here.at;
@@ -16,18 +16,18 @@ void Rules::check_receive(Object& queue, const PostedReceive& receive, Here here
   if (queue.made.kind != Kind::kQp) return;
   check_lkeys(receive.sinks, queue, here);
   const auto finding = [&](std::string text) {
-    Finding out{"W21", std::string(here.call), std::move(text), here.at, {made_note(queue)}};
-    place_(out);
-    return out;
+    return Finding{"W21", std::string(here.call), std::move(text), here.at, {made_note(queue)}};
   };
   if (receive.sges > queue.made.receive_sges) {
     report_(finding("a receive with " + plural(receive.sges, "SGE") + ", and " +
                     std::to_string(queue.made.receive_sges) + " asked for (max_recv_sge)"));
   }
   if (queue.receives != std::size_t{queue.made.receive_depth} + 1 || queue.crowded) return;
-  queue.crowded = finding("the receive queue would be full: " + std::to_string(queue.receives) +
-                          " receives, and " + std::to_string(queue.made.receive_depth) +
-                          " were asked for (max_recv_wr)");
+  exceeded(queue.crowded,
+           finding("the receive queue would be full: " + std::to_string(queue.receives) +
+                   " receives, and " + std::to_string(queue.made.receive_depth) +
+                   " were asked for (max_recv_wr)"),
+           by);
 }
 
 // A program may post until it is refused.

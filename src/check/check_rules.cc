@@ -99,8 +99,8 @@ void Rules::invalidated(std::uint32_t key, bool by_peer, Here here) {
   keys_.died(key, by_peer ? "invalidated by the peer, as was polled" : "invalidated", here.at);
 }
 
-void Rules::failed(int error, std::string_view name, Here here) {
-  Object* const qp = find(std::exchange(refused_, nullptr));
+void Rules::failed(int error, std::string_view name, Here here, const void* refused) {
+  Object* const qp = find(refused);
   Finding finding{"N01",
                   std::string(here.call),
                   "failed with errno " + std::to_string(error) + " (" + std::string(name) + ")",
@@ -108,7 +108,6 @@ void Rules::failed(int error, std::string_view name, Here here) {
                   {}};
   if (error != ENOMEM || qp == nullptr) return report_(finding);
   qp->full.beyond.reset();
-  qp->full.polled = false;
   if (!qp->full.known) qp->full.refused = std::move(finding);
 }
 
@@ -120,10 +119,33 @@ void Rules::goes_on(Fullness& full) {
 }
 
 void Rules::sum_up_full(Object& qp) {
-  for (std::optional<Finding>* one : {&qp.full.beyond, &qp.full.refused, &qp.crowded}) {
-    if (*one) report_(**one);
-    one->reset();
+  if (const auto beyond = std::exchange(qp.full.beyond, std::nullopt)) report_(beyond->finding);
+  if (const auto refused = std::exchange(qp.full.refused, std::nullopt)) report_(*refused);
+  if (const auto crowded = std::exchange(qp.crowded, std::nullopt)) report_(crowded->finding);
+}
+
+void Rules::exceeded(std::optional<Excess>& what, Finding finding, Thread by) {
+  place_(finding);
+  what = Excess{std::move(finding), posts_, by};
+  exceeds_ = true;
+}
+
+void Rules::returned(const void* queue, Thread by) {
+  Object* const object = find(queue);
+  if (object == nullptr) return;
+  for (std::optional<Excess>* one : {&object->full.beyond, &object->crowded}) {
+    if (*one && (*one)->by == by && (*one)->since == 0) (*one)->since = ++posts_;
   }
+}
+
+// A completion of the queue was polled. One that had left the queue of the engine before the
+// request came in may have made room for it.
+void Rules::judge(std::optional<Excess>& what, Poll poll) {
+  if (!what) return;
+  const bool is_own = what->by == poll.by;
+  const std::uint64_t since = is_own ? what->number : what->since;
+  if (since == 0 || poll.behind < since) return what.reset();
+  if (is_own) report_(std::exchange(what, std::nullopt)->finding);
 }
 
 std::vector<Note> Rules::children_of(const void* handle) const {
@@ -155,7 +177,7 @@ void Rules::owes(const void* handle, Owed what, std::uint32_t count, Here here) 
   report_(finding);
 }
 
-void Rules::check_depth(Object& qp, Here here) {
+void Rules::check_depth(Object& qp, Here here, Thread by) {
   const std::size_t depth = std::max<std::uint32_t>(qp.made.send_depth, 1);
   if (qp.slots.size() != depth + 1) return;  // each time that it becomes too full, once
   const bool signaled =
@@ -171,8 +193,7 @@ void Rules::check_depth(Object& qp, Here here) {
                   {made_note(qp)}};
   if (!signaled) return report_(finding);
   if (qp.full.known || qp.full.beyond) return;
-  place_(finding);
-  qp.full.beyond = std::move(finding);
+  exceeded(qp.full.beyond, std::move(finding), by);
 }
 
 void Rules::check_sizes(const Object& qp, const Posted& request, Here here) {
@@ -192,9 +213,9 @@ void Rules::check_sizes(const Object& qp, const Posted& request, Here here) {
            {made_note(qp)}});
 }
 
-std::uint64_t Rules::posting(const Posted& request, Here here) {
+std::uint64_t Rules::posting(const Posted& request, Here here, Thread by) {
   Object* qp = find(request.qp);
-  refused_ = nullptr;
+  exceeds_ = false;
   if (qp == nullptr || qp->dead) return 0;
   goes_on(qp->full);
   check_sizes(*qp, request, here);
@@ -206,7 +227,7 @@ std::uint64_t Rules::posting(const Posted& request, Here here) {
   slot.call = here.call;
   check_sinks(request.qp, request.sinks, here);
   note_memory(slot);
-  check_depth(*qp, here);
+  check_depth(*qp, here, by);
   // A program that never frees a slot posts for as long as it likes: E20 was said.
   const std::size_t most = 2 * (std::size_t{qp->made.send_depth} + 1);
   if (qp->slots.size() > most) {
@@ -222,13 +243,15 @@ void Rules::set_waiting(LateOnes& late, bool waiting) {
   if (!waiting) late.posted = 0;
 }
 
-void Rules::posting_receive(const PostedReceive& receive, Here here) {
+void Rules::posting_receive(const PostedReceive& receive, Here here, Thread by) {
+  exceeds_ = false;
+  ++posts_;
   const void* const queue = receive.queue;
   check_sinks(queue, receive.sinks, here);
   watch(receive.sinks);
   share(receive.sinks);
   sinks_.add(queue, Sinks::Side::kReceive, receive.wr_id, receive.sinks);
-  if (Object* const object = find(queue)) check_receive(*object, receive, here);
+  if (Object* const object = find(queue)) check_receive(*object, receive, here, by);
   if (waiting_ == 0) return;
   for (auto& [handle, object] : objects_) {
     if (!object.late.waiting || object.late.posted != 0) continue;
@@ -308,9 +331,10 @@ void Rules::emptied(const void* handle, Here here) {
 }
 
 void Rules::not_posted(const void* handle, std::uint64_t number) {
-  refused_ = handle;
   Object* qp = find(handle);
   if (qp == nullptr) return;
+  qp->full.polled = false;
+  if (qp->full.beyond && qp->full.beyond->number == number) qp->full.beyond.reset();
   const auto slot = std::ranges::find(qp->slots, number, &Slot::number);
   if (slot == qp->slots.end()) return;
   const Posted& request = slot->request;
@@ -353,14 +377,14 @@ std::string Rules::memory_of(const Object& qp, const Posted& request,
          " of the peer by rkey " + hex(request.rkey);
 }
 
-void Rules::completed(const Completed& completion, Here here) {
+void Rules::completed(const Completed& completion, Here here, Poll poll) {
   const auto number = qps_.find(completion.qp_number);
   Object* qp = number != qps_.end() ? find(number->second) : nullptr;
   if (qp == nullptr) return;
   note_progress(*qp, completion);
   qp->flushes = qp->flushes || !completion.success;
   if (completion.success && completion.receive) {
-    receive_polled(*qp, completion);
+    receive_polled(*qp, completion, poll);
     for (Slot& slot : qp->slots) {
       slot.replied = true;
       let_go(slot);
@@ -382,9 +406,9 @@ void Rules::completed(const Completed& completion, Here here) {
     }
     qp->slots.erase(qp->slots.begin(), done + 1);
     qp->full.polled = true;
-    if (const auto beyond = std::exchange(qp->full.beyond, std::nullopt)) report_(*beyond);
+    judge(qp->full.beyond, poll);
   } else if (!completion.success) {
-    receive_polled(*qp, completion);
+    receive_polled(*qp, completion, poll);
   }
   if (completion.success || completion.flushed || qp->failed) return;
   qp->failed = true;

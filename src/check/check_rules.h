@@ -4,6 +4,7 @@
 // One thread at a time.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <deque>
 #include <functional>
@@ -53,17 +54,30 @@ class Rules {
   bool not_live(const void* handle, Here here);
   // In a child of fork(), with the rules of its parent as they were then.
   void inherited(const void* handle, Here here);
-  void failed(int error, std::string_view name, Here here);
+  // `refused`: the queue pair, if the call has told not_posted().
+  void failed(int error, std::string_view name, Here here, const void* refused = nullptr);
   void busy(const void* handle, Here here);
   void owes(const void* handle, Owed what, std::uint32_t count, Here here);
+  // A thread.
+  using Thread = std::uintptr_t;
   // Its number, for not_posted().
-  std::uint64_t posting(const Posted& request, Here here);
+  std::uint64_t posting(const Posted& request, Here here, Thread by = 0);
   void not_posted(const void* qp, std::uint64_t number);
-  void completed(const Completed& completion, Here here);
+  // The last posting() or posting_receive() was of more than was asked for: returned() is of
+  // interest, once the call is over and what was not refused is in the queue.
+  [[nodiscard]] bool exceeds() const { return exceeds_; }
+  void returned(const void* queue, Thread by);
+  // Any thread at any time: for Poll.
+  [[nodiscard]] std::uint64_t posts() const { return posts_; }
+  struct Poll {
+    Thread by;
+    std::uint64_t behind;  // posts() when it began
+  };
+  void completed(const Completed& completion, Here here, Poll poll = {0, ~std::uint64_t{0}});
   void emptied(const void* qp, Here here);
   // Whether a message waits for a receive: the place of posting_receive() is of interest.
   [[nodiscard]] bool awaits_receive() const { return waiting_ > 0; }
-  void posting_receive(const PostedReceive& receive, Here here);
+  void posting_receive(const PostedReceive& receive, Here here, Thread by = 0);
   void not_posted_receive(const PostedReceive& receive);
   void refused(const Refused& what);
   // The program has memory for itself, and lets it go.
@@ -83,8 +97,6 @@ class Rules {
   void gone(const Octets& memory, Here here);
   void reads_undefined(const void* cq, Here here, std::string_view status, bool success);
   void overflows(const void* cq, std::size_t queued, std::uint32_t asked, Here here);
-  // A thread.
-  using Thread = std::uintptr_t;
   void armed(const void* cq, std::size_t queued, Thread by, Here here);
   void polls(const void* cq, Thread by);
   void entered_twice(const void* handle, Here here);
@@ -126,10 +138,18 @@ class Rules {
     std::string longest_call;
     bool reported = false;  // E60
   };
+  // More than was asked for, and the libraries had room for it. If the thread polls without having
+  // been refused, the program does not know; while another one polls, it may be refused yet.
+  struct Excess {
+    Finding finding;
+    std::uint64_t number = 0;  // of the request
+    Thread by = 0;
+    std::uint64_t since = 0;  // posts() when the call was over; 0: it is not
+  };
   // Requests beyond what was asked for, and posts that were refused: a program may post until it is
   // refused, and then poll.
   struct Fullness {
-    std::optional<Finding> beyond;   // E20, if the program polls without having been refused
+    std::optional<Excess> beyond;    // E20
     std::optional<Finding> refused;  // N01, if the program does not go on
     bool polled = false;             // a completion that frees slots, since it was refused
     bool known = false;              // the program goes on after it was refused
@@ -161,7 +181,7 @@ class Rules {
     Progress progress;               // of a queue pair; `received` of a shared receive queue, too
     std::optional<Refused> memory;   // of a queue pair: an SGE that was refused last
     std::size_t receives = 0;        // of a queue pair: posted, and not polled
-    std::optional<Finding> crowded;  // too many of them, if the program polls without a refusal
+    std::optional<Excess> crowded;   // W21: too many of them
     bool overflowed = false;         // of a completion queue: E23
     std::size_t armed_with = 0;      // of a completion queue: what was there, if nobody has polled
     std::uint64_t armed_behind = 0;  // the last request of the process then
@@ -180,7 +200,9 @@ class Rules {
   [[nodiscard]] Object* find(const void* handle);
   [[nodiscard]] const Object* find(const void* handle) const;
   [[nodiscard]] std::vector<Note> children_of(const void* handle) const;
-  void check_depth(Object& qp, Here here);
+  void check_depth(Object& qp, Here here, Thread by);
+  void exceeded(std::optional<Excess>& what, Finding finding, Thread by);
+  void judge(std::optional<Excess>& what, Poll poll);
   void check_room(const Object& qp, Here here);
   void check_sizes(const Object& qp, const Posted& request, Here here);
   void goes_on(Fullness& full);
@@ -195,14 +217,14 @@ class Rules {
   [[nodiscard]] Sinks::Found writer_to(const Octets& memory) const;
   void share(const std::vector<Octets>& sinks);
   void check_memory(const Object& qp, const Slot& slot);
-  void receive_polled(Object& qp, const Completed& completion);
+  void receive_polled(Object& qp, const Completed& completion, Poll poll);
   void check_owned(const Object& qp, const Octets& memory, std::string_view by);
   void check_writers(const Object& qp, const Accessed& what);
   void check_sinks(const void* queue, const std::vector<Octets>& sinks, Here here);
   void check_keys(const Posted& request, const Object& qp, Here here);
   [[nodiscard]] bool is_lkey_for_rkey(const Posted& request, std::uint32_t key);
   void check_lkeys(const std::vector<Octets>& octets, const Object& queue, Here here);
-  void check_receive(Object& queue, const PostedReceive& receive, Here here);
+  void check_receive(Object& queue, const PostedReceive& receive, Here here, Thread by);
   void sum_up_full(Object& qp);
   void check_due(const Object& qp, std::string_view what, std::size_t receives, Here here);
   [[nodiscard]] std::vector<const Object*> alive() const;
@@ -239,14 +261,14 @@ class Rules {
   Ranges owned_;
   // Octets that were placed of RDMA Writes that go on, by queue pair.
   std::unordered_map<const void*, std::vector<Octets>> open_writes_;
-  bool checks_writers_ = false;  // W15
-  bool checks_sinks_ = false;    // N14
-  bool checks_leaks_ = false;    // N52
-  bool checks_room_ = false;     // N24
-  std::uint64_t posts_ = 0;
+  bool checks_writers_ = false;          // W15
+  bool checks_sinks_ = false;            // N14
+  bool checks_leaks_ = false;            // N52
+  bool checks_room_ = false;             // N24
+  std::atomic<std::uint64_t> posts_{0};  // receives too
   std::uint64_t completions_ = 0;
   std::pair<std::uint64_t, std::uint64_t> quiet_;  // completions_ at a look, and since when
-  const void* refused_ = nullptr;                  // the queue pair whose post is about to fail
+  bool exceeds_ = false;
   std::unordered_map<const void*, Object> objects_;
   std::unordered_map<std::uint32_t, const void*> qps_;
   std::size_t waiting_ = 0;  // queue pairs with a message that waits for its receive

@@ -108,11 +108,11 @@ void Rules::share(const std::vector<Octets>& sinks) {
   });
 }
 
-void Rules::receive_polled(Object& qp, const Completed& completion) {
+void Rules::receive_polled(Object& qp, const Completed& completion, Poll poll) {
   const void* const srq = qp.made.parents.at(kSrqOfQp);
   Object* const queue = srq != nullptr ? find(srq) : &qp;
   if (queue != nullptr && queue->receives != 0) --queue->receives;
-  if (const auto crowded = std::exchange(qp.crowded, std::nullopt)) report_(*crowded);
+  judge(qp.crowded, poll);
   const void* const handle = srq != nullptr ? srq : qp.made.handle;
   if (!owned_.is_empty() && completion.success) {
     for (const Octets& sink : sinks_.of(handle, completion.wr_id))

@@ -271,6 +271,8 @@ class Observer {
   // one has to, as link().
   virtual bool delays_receives() = 0;
   virtual std::chrono::nanoseconds receive_late(const void* qp) = 0;
+  // This thread is about to take completions from a queue, and to tell of them.
+  virtual void begins_poll() = 0;
   virtual void completed(const Completed& completion) = 0;
   // The program reads a field of a completion (`call`) that is undefined: because of its status, or
   // with success because of what it is a completion of.

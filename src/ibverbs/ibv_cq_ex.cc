@@ -12,7 +12,7 @@ namespace {
 
 bool fetch(Cq& cq) {
   const ObservedPoll alone(cq);
-  if (observer != nullptr) observe_depth(cq);
+  observe_poll(cq);
   if (cq.engine->poll(std::span(&cq.current, 1)) == 0) return false;
   cq.pub.status = wc_status(cq.current.status);
   cq.pub.wr_id = cq.current.wr_id;

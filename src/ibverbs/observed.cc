@@ -56,7 +56,7 @@ int observed_poll_cq(ibv_cq* handle, int count, ibv_wc* out) {
   const InCall in("ibv_poll_cq");
   const Alone promised(cq_of(handle)->one_thread, handle, "ibv_poll_cq");
   const ObservedPoll alone(*cq_of(handle));
-  if (observer != nullptr) observe_depth(*cq_of(handle));
+  observe_poll(*cq_of(handle));
   const int got = poll_cq(handle, count, out);
   for (int i = 0; i < got; ++i) {
     ibv_wc& one = out[i];

@@ -134,6 +134,11 @@ class Alone {
 
 // Whether more completions were queued than the program asked for, and that some are polled now.
 void observe_depth(Cq& cq);
+inline void observe_poll(Cq& cq) {
+  if (observer == nullptr) return;
+  observe_depth(cq);
+  observer->begins_poll();
+}
 // The program waits for an event of the channel, and there is none.
 void observe_wait(Channel& channel);
 // The completion queue makes none, until it is armed.

@@ -43,7 +43,7 @@ struct Program {
   // The last post.
   void refuse(const void* qp) {
     rules.not_posted(qp, number);
-    rules.failed(ENOMEM, "ENOMEM", here("ibv_post_send"));
+    rules.failed(ENOMEM, "ENOMEM", here("ibv_post_send"), qp);
   }
   void complete(std::uint64_t id) {
     rules.completed({7, id, "success", true, false, false}, here("ibv_poll_cq"));

@@ -47,6 +47,9 @@ inline thread_local constinit std::uint64_t posted = 0;         // the number of
 inline thread_local constinit std::uint64_t last_octets = 0;
 inline thread_local constinit std::uint64_t last_at = 0;
 inline thread_local constinit bool last_signaled = false;
+inline thread_local constinit const void* refused_by = nullptr;  // the last request, this one
+inline thread_local constinit const void* exceeded = nullptr;    // more than was asked for is in it
+inline thread_local constinit std::uint64_t behind = 0;          // Rules::Poll
 inline thread_local constinit const void* may_lose =
     nullptr;  // the queue pair of the last one that could be lost
 inline thread_local constinit bool loses_it = false;  // it is
@@ -74,6 +77,8 @@ class Module final : public Observer {
   }
   void is_over() override {
     if (--calls_open != 0) return;
+    if (const void* const queue = std::exchange(exceeded, nullptr))
+      without_place([&] { rules_.returned(queue, thread()); });
     with_times([&] { times_->call_ends(outermost); });
     outermost = nullptr;
   }
@@ -120,6 +125,7 @@ class Module final : public Observer {
     });
   }
   void failed(int error) override {
+    const void* const refused = std::exchange(refused_by, nullptr);
     // Not a failure: not yet, or an empty place of a table of GIDs (ENODATA).
     if (error == EAGAIN || error == EINTR || error == EINPROGRESS || error == ENODATA) return;
     with_place([&](Here here) {
@@ -127,7 +133,7 @@ class Module final : public Observer {
       const void* const told = std::exchange(explained, nullptr);
       if (told != nullptr && told == reports_.calling_address(here.at)) return;
       const char* name = strerrorname_np(error);
-      rules_.failed(error, name != nullptr ? name : "?", here);
+      rules_.failed(error, name != nullptr ? name : "?", here, refused);
     });
   }
   void busy(const void* handle) override {
@@ -137,17 +143,18 @@ class Module final : public Observer {
     with_place([&](Here here) { rules_.owes(handle, what, count, here); });
   }
   void posting(const Posted& request) override {
-    may_lose = nullptr;
+    may_lose = refused_by = nullptr;
     last_octets = request.bytes;
     last_signaled = request.signaled;
     if (wants_octets()) with_play([&] { last_at = play_->posting(request); });
     if (request.follower != nullptr) with_times([&] { request.follower->posting(request); });
     // It is looked at later, when the program is elsewhere.
     if (!request.sources.empty() || hang_limit_.count() > 0)
-      return with_place([&](Here here) { posted = rules_.posting(request, here); });
-    without_place([&] { posted = rules_.posting(request, {"", 0}); });
+      return with_place([&](Here here) { tell_posting(request, here); });
+    without_place([&] { tell_posting(request, {"", 0}); });
   }
   void not_posted(const void* qp) override {
+    refused_by = qp;
     without_place([&] { rules_.not_posted(qp, posted); });
     if (wants_octets()) with_play([&] { play_->refused(qp, last_octets, last_at, last_signaled); });
     if (std::exchange(may_lose, nullptr) == qp) with_play([&] { play_->not_posted(qp, loses_it); });
@@ -194,8 +201,8 @@ class Module final : public Observer {
     if (receive.follower != nullptr) with_times([&] { receive.follower->posting_receive(); });
     if (wants_octets()) with_play([&] { play_->posting_receive(receive); });
     if (waiting_.load(std::memory_order_relaxed) || hang_limit_.count() > 0)
-      return with_place([&](Here here) { rules_.posting_receive(receive, here); });
-    without_place([&] { rules_.posting_receive(receive, {"", 0}); });
+      return with_place([&](Here here) { tell_posting_receive(receive, here); });
+    without_place([&] { tell_posting_receive(receive, {"", 0}); });
   }
   void not_posted_receive(const PostedReceive& receive) override {
     without_place([&] { rules_.not_posted_receive(receive); });
@@ -248,9 +255,10 @@ class Module final : public Observer {
     with_play([&] { out = play_->receive_late(qp); }, true);
     return out;
   }
+  void begins_poll() override { behind = rules_.posts(); }
   void completed(const Completed& completion) override {
     with_times([&] { times_->completed(completion); });
-    without_place([&] { rules_.completed(completion, {"", 0}); });
+    without_place([&] { rules_.completed(completion, {"", 0}, {thread(), behind}); });
   }
 
   // The program gives memory back: perhaps in the midst of a call of its own with a lock, so the
@@ -301,6 +309,15 @@ class Module final : public Observer {
       tell();
       tell_watched();
     });
+  }
+  // The mutex is held.
+  void tell_posting(const Posted& request, Here here) {
+    posted = rules_.posting(request, here, thread());
+    if (rules_.exceeds()) exceeded = request.qp;
+  }
+  void tell_posting_receive(const PostedReceive& receive, Here here) {
+    rules_.posting_receive(receive, here, thread());
+    if (rules_.exceeds()) exceeded = receive.queue;
   }
   // To who looks at what the program gives back.
   void tell_watched() WEFT_REQUIRES(mutex_) {
