@@ -60,7 +60,7 @@ class Rules {
   void owes(const void* handle, Owed what, std::uint32_t count, Here here);
   // A thread.
   using Thread = std::uintptr_t;
-  // Its number, for not_posted().
+  // Its number, for not_posted(). 0: there is none.
   std::uint64_t posting(const Posted& request, Here here, Thread by = 0);
   void not_posted(const void* qp, std::uint64_t number);
   // The last posting() or posting_receive() was of more than was asked for: returned() is of

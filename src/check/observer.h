@@ -256,6 +256,8 @@ class Observer {
   // Before the request is posted, and that the last one of this thread was refused: 1.
   virtual void posting(const Posted& request) = 0;
   virtual void not_posted(const void* qp) = 0;
+  // A batch is refused, of which posting() was not told.
+  virtual void refuses_batch(const void* qp) = 0;
   // The request that is being posted is to be lost, and to end with an error: by `weft run
   // --faults`.
   virtual bool loses(const void* qp, std::uint64_t wr_id) = 0;

@@ -225,6 +225,13 @@ int post(Qp& qp) {
   return 0;
 }
 
+int check_and_post(Qp& qp) {
+  const int error = check(qp);
+  if (error == 0) return post(qp);
+  if (observer != nullptr) observer->refuses_batch(handle_of(qp));
+  return error;
+}
+
 int wr_refuse(ibv_qp_ex* handle) {
   finish(qp_of(handle)->builder);
   return fail_number(EINVAL);
@@ -246,8 +253,7 @@ int wr_complete(ibv_qp_ex* handle) {
   Qp& qp = *qp_of(handle);
   const MayFail may_fail("ibv_wr_complete", handle, false, built_octets(qp.builder));
   int error = may_fail.error();
-  if (error == 0) error = check(qp);
-  if (error == 0) error = post(qp);
+  if (error == 0) error = check_and_post(qp);
   leave(qp.one_sends);
   finish(qp.builder);
   return fail_number(error);

@@ -160,6 +160,10 @@ class Module final : public Observer {
     if (std::exchange(may_lose, nullptr) == qp) with_play([&] { play_->not_posted(qp, loses_it); });
     with_times([] { TimeQueue::last_not_posted(); });
   }
+  void refuses_batch(const void* qp) override {
+    refused_by = qp;
+    without_place([&] { rules_.not_posted(qp, 0); });
+  }
   void emptied(const void* qp) override {
     with_place([&](Here here) { rules_.emptied(qp, here); });
     with_play([&] { play_->emptied(qp); });
