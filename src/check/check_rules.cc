@@ -383,8 +383,8 @@ void Rules::completed(const Completed& completion, Here here, Poll poll) {
   if (qp == nullptr) return;
   note_progress(*qp, completion);
   qp->flushes = qp->flushes || !completion.success;
-  if (completion.success && completion.receive) {
-    receive_polled(*qp, completion, poll);
+  if (completion.receive) receive_polled(*qp, completion, poll);
+  if (completion.receive && completion.success) {
     for (Slot& slot : qp->slots) {
       slot.replied = true;
       let_go(slot);
@@ -393,7 +393,8 @@ void Rules::completed(const Completed& completion, Here here, Poll poll) {
   }
   // Completions of a queue come in its order. One with an error may be of an unsignaled request.
   const auto done = std::ranges::find_if(qp->slots, [&](const Slot& slot) {
-    return slot.request.wr_id == completion.wr_id && (slot.request.signaled || !completion.success);
+    return !completion.receive && slot.request.wr_id == completion.wr_id &&
+           (slot.request.signaled || !completion.success);
   });
   const bool known = done != qp->slots.end();
   const Posted request = known ? done->request : Posted{};
@@ -407,8 +408,6 @@ void Rules::completed(const Completed& completion, Here here, Poll poll) {
     qp->slots.erase(qp->slots.begin(), done + 1);
     qp->full.polled = true;
     judge(qp->full.beyond, poll);
-  } else if (!completion.success) {
-    receive_polled(*qp, completion, poll);
   }
   if (completion.success || completion.flushed || qp->failed) return;
   qp->failed = true;
@@ -417,7 +416,10 @@ void Rules::completed(const Completed& completion, Here here, Poll poll) {
   Finding finding{starved ? "E60" : "N01",
                   std::string(here.call),
                   "a request completed with " + std::string(completion.status) + ": " +
-                      (known ? request.opcode : "a receive") + ", wr_id " + hex(completion.wr_id),
+                      (completion.receive ? "a receive"
+                       : known            ? request.opcode
+                                          : "a request") +
+                      ", wr_id " + hex(completion.wr_id),
                   here.at,
                   {}};
   finding.text += memory_of(*qp, request, finding.notes);

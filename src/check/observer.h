@@ -147,7 +147,7 @@ struct Completed {
   const char* status = "";  // as ibv_wc_status_str names it
   bool success = false;
   bool flushed = false;
-  bool receive = false;  // meaningful only with success
+  bool receive = false;
 };
 
 // An event of rdma_cm in place of one that says success, or behind one.

@@ -30,6 +30,25 @@ void convert(const WorkCompletion& from, ibv_wc& to) {
   to.dlid_path_bits = 0;
 }
 
+template <class Told>
+int poll_each(ibv_cq* handle, int count, ibv_wc* out, Told told) {
+  CompletionQueue& engine = *cq_of(handle)->engine;
+  // Raw storage: constructing a batch would cost more than an empty poll.
+  alignas(WorkCompletion) std::byte storage[kBatch * sizeof(WorkCompletion)];
+  auto* batch = reinterpret_cast<WorkCompletion*>(storage);
+  int done = 0;
+  while (done < count) {
+    const std::size_t want = std::min(kBatch, static_cast<std::size_t>(count - done));
+    const std::size_t got = engine.poll(std::span(batch, want));
+    for (std::size_t i = 0; i < got; ++i) {
+      convert(batch[i], out[done]);
+      told(batch[i], out[done++]);
+    }
+    if (got < want) break;
+  }
+  return done;
+}
+
 }  // namespace
 
 ibv_wc_status wc_status(WcStatus status) {
@@ -83,18 +102,12 @@ std::uint32_t wc_immediate(const WorkCompletion& completion) {
 }
 
 int poll_cq(ibv_cq* handle, int count, ibv_wc* out) {
-  CompletionQueue& engine = *cq_of(handle)->engine;
-  // Raw storage: constructing a batch would cost more than an empty poll.
-  alignas(WorkCompletion) std::byte storage[kBatch * sizeof(WorkCompletion)];
-  auto* batch = reinterpret_cast<WorkCompletion*>(storage);
-  int done = 0;
-  while (done < count) {
-    const std::size_t want = std::min(kBatch, static_cast<std::size_t>(count - done));
-    const std::size_t got = engine.poll(std::span(batch, want));
-    for (std::size_t i = 0; i < got; ++i) convert(batch[i], out[done++]);
-    if (got < want) break;
-  }
-  return done;
+  return poll_each(handle, count, out, [](const WorkCompletion&, ibv_wc&) {});
+}
+
+int poll_cq_told(ibv_cq* handle, int count, ibv_wc* out,
+                 void (*told)(const WorkCompletion& from, ibv_wc& to)) {
+  return poll_each(handle, count, out, told);
 }
 
 int req_notify_cq(ibv_cq* handle, int solicited_only) {

@@ -14,6 +14,9 @@ namespace weft::ibverbs {
 [[nodiscard]] std::uint32_t wc_immediate(const WorkCompletion& completion);
 
 int poll_cq(ibv_cq* handle, int count, ibv_wc* out);
+// `told`: of each one, before the call is over.
+int poll_cq_told(ibv_cq* handle, int count, ibv_wc* out,
+                 void (*told)(const WorkCompletion& from, ibv_wc& to));
 int req_notify_cq(ibv_cq* handle, int solicited_only);
 ibv_cq_ex* create_cq_ex(ibv_context* handle, ibv_cq_init_attr_ex* attr);
 

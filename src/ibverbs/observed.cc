@@ -8,6 +8,7 @@
 #include "ibverbs/local_keys.h"
 #include "os/cancel.h"
 #include "os/host_text.h"
+#include "shake/undefined.h"
 
 namespace weft::ibverbs {
 
@@ -47,8 +48,14 @@ void tell(std::uint32_t qp, std::uint64_t wr_id, ibv_wc_status status, bool rece
                        status == IBV_WC_WR_FLUSH_ERR, receive});
 }
 
-void tell_invalidated(std::uint32_t key) {
-  if (observer != nullptr) observer->invalidated(key, true);
+// As it is told to the program.
+void tell_completion(const WorkCompletion& one, ibv_wc_status& status) {
+  const bool receive = shake::was_receive(one);
+  inject({one.qp_num, one.wr_id, receive, status, one.byte_len}, status);
+  tell(one.qp_num, one.wr_id, status, receive);
+  if (observer != nullptr && one.status == WcStatus::kSuccess &&
+      has(one.flags, WcFlags::kWithInvalidate))
+    observer->invalidated(one.invalidated_rkey, true);
 }
 
 int observed_poll_cq(ibv_cq* handle, int count, ibv_wc* out) {
@@ -57,16 +64,9 @@ int observed_poll_cq(ibv_cq* handle, int count, ibv_wc* out) {
   const Alone promised(cq_of(handle)->one_thread, handle, "ibv_poll_cq");
   const ObservedPoll alone(*cq_of(handle));
   observe_poll(*cq_of(handle));
-  const int got = poll_cq(handle, count, out);
-  for (int i = 0; i < got; ++i) {
-    ibv_wc& one = out[i];
-    const bool receive = (one.opcode & IBV_WC_RECV) != 0;
-    inject({one.qp_num, one.wr_id, receive, one.status, one.byte_len}, one.status);
-    tell(one.qp_num, one.wr_id, one.status, receive);
-    if (one.status == IBV_WC_SUCCESS && (one.wc_flags & IBV_WC_WITH_INV) != 0)
-      tell_invalidated(one.invalidated_rkey);
-  }
-  return got;
+  return poll_cq_told(handle, count, out, [](const WorkCompletion& from, ibv_wc& to) {
+    tell_completion(from, to.status);
+  });
 }
 
 // One of its queues has made it.
@@ -245,11 +245,7 @@ void observe_event(Cq& cq) {
 
 void observe_completion(const WorkCompletion& completion, ibv_wc_status& status) {
   const InCall in("ibv_start_poll or ibv_next_poll");
-  const bool receive = (wc_opcode(completion.op) & IBV_WC_RECV) != 0;
-  inject({completion.qp_num, completion.wr_id, receive, status, completion.byte_len}, status);
-  tell(completion.qp_num, completion.wr_id, status, receive);
-  if (completion.status == WcStatus::kSuccess && has(completion.flags, WcFlags::kWithInvalidate))
-    tell_invalidated(completion.invalidated_rkey);
+  tell_completion(completion, status);
 }
 
 void observe_operations(ibv_context_ops& ops) {

@@ -9,8 +9,9 @@ std::uint32_t word(Dice& dice) { return static_cast<std::uint32_t>(dice.next());
 void scramble_failed(WorkCompletion& one, Dice& dice) {
   constexpr std::uint64_t kOps = static_cast<std::uint64_t>(WcOp::kRecvWithImm) + 1;
   const auto step = 1 + dice.below(kOps - 1);  // never the right one
+  const WcFlags mark = is_receive(one) ? kHasOtherOp | kWasReceive : kHasOtherOp;
   one.op = static_cast<WcOp>((static_cast<std::uint64_t>(one.op) + step) % kOps);
-  one.flags = static_cast<WcFlags>(dice.below(16));
+  one.flags = static_cast<WcFlags>(dice.below(16)) | mark;
   one.byte_len = word(dice);
   one.imm_data = dice.next();
   one.invalidated_rkey = word(dice);

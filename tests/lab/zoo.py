@@ -58,6 +58,8 @@ ANIMALS = {
                  [("posted", "POSTED"), ("queue pair number", "MADE")]),
     "e12_receive": ("E12", "8192 octets at N are given back while they are the memory of a request "
                     "that writes to it, wr_id N", [("queue pair number", "MADE")]),
+    "e12_flushed": ("E12", "octets at N are given back while they are the memory of a request "
+                    "that writes to it, wr_id N", [("queue pair number", "MADE")]),
     "e13": ("E13", "64 octets at N are touched by an RDMA Write of the peer, while the program has "
             "them for itself", [("queue pair number", "MADE")]),
     "n14": ("N14", "64 octets at N are to be written by this request, and some of them by the "

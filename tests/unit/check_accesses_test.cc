@@ -252,8 +252,7 @@ TEST(CheckDue, AResetLosesReceives) {
   p.rules.emptied(&ends[0], p.here("ibv_modify_qp"));
   p.receive(&ends[1], 1);
   p.receive(&ends[1], 2);
-  p.rules.completed({8, 1, "Work Request Flushed Error", false, true, false},
-                    p.here("ibv_poll_cq"));
+  p.rules.completed({8, 1, "Work Request Flushed Error", false, true, true}, p.here("ibv_poll_cq"));
   p.rules.emptied(&ends[1], p.here("ibv_modify_qp"));
   EXPECT_EQ(p.found.size(), 1U) << "the rest may be left out";
 }

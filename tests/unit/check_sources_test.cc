@@ -89,6 +89,9 @@ struct Program {
     rules.completed({kNumber, id, success ? "success" : "flushed", success, !success, false},
                     here("ibv_poll_cq"));
   }
+  void flush_receive(std::uint64_t id) {
+    rules.completed({kNumber, id, "flushed", false, true, true}, here("ibv_poll_cq"));
+  }
   void receive(std::uint64_t id, std::uint32_t number = kNumber) {
     rules.completed({number, id, "success", true, false, true}, here("ibv_poll_cq"));
   }
@@ -245,7 +248,7 @@ TEST(CheckSources, AReceiveThatWasRefusedOrFlushedWritesNothing) {
   p.rules.posting_receive(refused, p.here("ibv_post_recv"));
   p.rules.not_posted_receive(refused);
   p.send(1);
-  p.complete(50, false);
+  p.flush_receive(50);
   p.send(2);
   p.memory[100] = 2;
   p.complete(1);
@@ -308,11 +311,22 @@ TEST(CheckSources, MemoryWithOtherAddressesIsNotWatched) {
   EXPECT_TRUE(p.rules.is_free({205, 1}));
 }
 
+TEST(CheckSources, AReceiveThatFailedIsNoRequestOfTheSameNumber) {
+  Program p;
+  p.send(1, kLocalKey, false);
+  p.rules.posting_receive({&qp, 1, {{105, 1, kLocalKey}}}, p.here("ibv_post_recv"));
+  p.rules.posting_receive({&qp, 1, {{205, 1, kLocalKey}}}, p.here("ibv_post_recv"));
+  p.flush_receive(1);
+  p.flush_receive(1);
+  EXPECT_TRUE(p.rules.is_free({205, 1}));
+  EXPECT_FALSE(p.rules.is_free({100, 1})) << "the request is outstanding";
+}
+
 TEST(CheckSources, AReceiveOfASharedQueueThatFailedWritesNoMore) {
   Program p;
   p.rules.posting_receive({&srq, 60, {{105, 1, kLocalKey}}}, p.here("ibv_post_srq_recv"));
   EXPECT_FALSE(p.rules.is_free({105, 1}));
-  p.rules.completed({kNumber + 1, 60, "local length error", false, false, false},
+  p.rules.completed({kNumber + 1, 60, "local length error", false, false, true},
                     p.here("ibv_poll_cq"));
   EXPECT_TRUE(p.rules.is_free({105, 1}));
 }

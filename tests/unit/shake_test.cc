@@ -221,6 +221,11 @@ TEST(ShakeUndefined, LeavesWhatIsDefined) {
     EXPECT_EQ(failed.status, WcStatus::kFlushed);
     EXPECT_EQ(failed.vendor_error, 5U);
     EXPECT_NE(failed.op, WcOp::kRecv);
+    EXPECT_TRUE(was_receive(failed));
+    WorkCompletion request = completion(3, WcOp::kSend, 4);
+    request.status = WcStatus::kFlushed;
+    scramble(request, false, dice);
+    EXPECT_FALSE(was_receive(request));
 
     WorkCompletion datagram = completion(3, WcOp::kRecv, 4);
     datagram.byte_len = 6;
