@@ -93,7 +93,8 @@ int observed_req_notify_cq(ibv_cq* handle, int solicited_only) {
     return 0;
   }
   if (cq.channel) cq.channel->events_due.fetch_add(1);
-  if (before == 0) return 0;
+  // Others make no event then, whether they came before or come behind.
+  if (before == 0 || solicited_only != 0) return 0;
   observer->armed(handle, before);
   cq.armed_late.store(true);
   return 0;

@@ -106,6 +106,9 @@ ANIMALS = {
             [("rdma_cm id, made", "MADE")]),
     "n40": ("N40", "takes an event, and until it came 1 completion waited that had come before the "
             "queue was armed", [("completion queue, made", "MADE"), ("armed", "ARMED")]),
+    "n40_solicited": ("N40", "takes an event, and until it came 1 completion waited that had come "
+                      "before the queue was armed",
+                      [("completion queue, made", "MADE"), ("armed", "ARMED")]),
     "n42": ("N42", "the process ends, and 1 completion of this completion queue nobody has polled",
             []),
     "n42_event": ("N42", "the process ends, and 1 asynchronous event nobody has read",
