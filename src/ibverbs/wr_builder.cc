@@ -233,6 +233,8 @@ int check_and_post(Qp& qp) {
 }
 
 int wr_refuse(ibv_qp_ex* handle) {
+  observe_dead("ibv_wr_complete", handle);
+  leave(qp_of(handle)->one_sends);
   finish(qp_of(handle)->builder);
   return fail_number(EINVAL);
 }

@@ -78,7 +78,9 @@ std::shared_ptr<Id> find_id(const rdma_cm_id* handle) {
 
 std::shared_ptr<Channel> live_channel(rdma_event_channel* handle) {
   const auto at = state().channels.find(handle);
-  return at == state().channels.end() ? nullptr : at->second;
+  if (at != state().channels.end()) return at->second;
+  ibverbs::observe_not_live(handle);
+  return nullptr;
 }
 
 std::shared_ptr<Id> make_id() {

@@ -13,8 +13,19 @@
 
 namespace weft::rdmacm {
 
+namespace {
+
+// Its memory stays when it goes, as that of an id.
+std::shared_ptr<Channel> new_channel() {
+  if (ibverbs::observer == nullptr) return std::make_shared<Channel>();
+  void* const place = ::operator new(sizeof(Channel));
+  return {new (place) Channel, [](Channel* channel) { channel->~Channel(); }};
+}
+
+}  // namespace
+
 std::shared_ptr<Channel> make_channel() {
-  auto channel = std::make_shared<Channel>();
+  const auto channel = new_channel();
   if (!channel->queue.valid()) return nullptr;  // errno says why
   channel->pub.fd = channel->queue.fd();
   const os::MutexLock lock(state().mutex);
@@ -93,7 +104,7 @@ void rdma_destroy_event_channel(rdma_event_channel* handle) {
   std::shared_ptr<Channel> last;  // goes outside the mutex; ids still on it keep it alive
   const weft::os::MutexLock lock(state().mutex);
   const auto at = state().channels.find(handle);
-  if (at == state().channels.end()) return;
+  if (at == state().channels.end()) return weft::ibverbs::observe_not_live(handle);
   if (weft::ibverbs::observer != nullptr) weft::ibverbs::observer->destroyed(handle);
   last = std::move(at->second);
   state().channels.erase(at);

@@ -159,6 +159,7 @@ int rdma_migrate_id(rdma_cm_id* handle, rdma_event_channel* channel) {
     UnkeptChannel unkept(own.get());
     weft::os::MutexLock lock(state().mutex);
     const std::shared_ptr<Id> id = live_id(handle);
+    if (id == nullptr) weft::ibverbs::observe_not_live(handle);
     const std::shared_ptr<Channel> target = sync ? own : live_channel(channel);
     if (id == nullptr || target == nullptr || (sync && id->sync)) {
       return fail_minus(EINVAL);

@@ -47,6 +47,14 @@ ANIMALS = {
             [("completion queue, made", "MADE"), ("destroyed", "DESTROYED")]),
     "e02_poll": ("E02", "this completion queue was destroyed before",
                  [("completion queue, made", "MADE"), ("destroyed", "DESTROYED")]),
+    "e02_builder": ("E02", "this queue pair was destroyed before",
+                    [("queue pair number", "MADE"), ("destroyed", "DESTROYED")]),
+    "e02_channel": ("E02", "this event channel was destroyed before",
+                    [("event channel, made", "MADE"), ("destroyed", "DESTROYED")]),
+    "e02_event": ("E02", "this event channel was destroyed before",
+                  [("event channel, made", "MADE"), ("destroyed", "DESTROYED")]),
+    "e02_twice": ("E02", "this event channel was destroyed before",
+                  [("event channel, made", "MADE"), ("destroyed", "DESTROYED")]),
     "e10": ("E10", "the memory of a Send, wr_id N, 64 octets at N, was changed before its "
             "completion was polled", [("queue pair number", "MADE")]),
     "w11": ("W11", "the memory of a Send, wr_id N, 64 octets at N, was changed before its "
