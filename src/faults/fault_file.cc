@@ -243,8 +243,13 @@ Done read_rest(Line& line, FaultRule& rule) {
     if (!line.take_if("second")) return line.wrong("write second");
     rule.second = true;
   }
-  if (rule.effect == Effect::kCompleteSend && !line.take_if("delivered"))
+  const bool completes =
+      rule.effect == Effect::kCompleteSend || rule.effect == Effect::kCompleteReceive;
+  if (completes && !line.take_if("delivered")) {
+    if (rule.effect == Effect::kCompleteReceive && line.word() == "lost")
+      return line.wrong("only a send request is lost: what a receive has got has arrived");
     rule.lost = line.take_if("lost");
+  }
   if (rule.effect == Effect::kCm && line.word() == "private") {
     if (rule.number != kRejected) return line.wrong("only REJECTED brings private data");
     line.take();

@@ -6,7 +6,9 @@
 //   fail CALL [from lib PATTERN] [on qp N]
 //                                       a call of libibverbs or librdmacm; with ENOMEM; a post of
 //                                       several requests: with ENOMEM, bad_wr second
-//   complete send|receive [on qp N]     a completion as it is polled; with RETRY_EXC_ERR[, lost]
+//   complete send|receive [on qp N]     a completion as it is polled; with RETRY_EXC_ERR[,
+//   delivered],
+//                                       and of a send [, lost]
 //   event NAME [on qp|cq|srq N]         an asynchronous event, with what it says; PORT_ERR after 2s
 //                                       for 500ms
 //   cm NAME                             an event of rdma_cm in place of the one that went well, or

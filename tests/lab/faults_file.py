@@ -337,7 +337,7 @@ def mistakes(_):
             ("link rate fast", "'fast': write a rate as 10Gbit"),
             ("octet flip at 0B", "'0B': write a number of octets"),
             ("fail reg_mr on 1st with ENOMEM, bad_wr second", "'bad_wr': of post_send, post_recv"),
-            ("complete receive on 1st with FATAL_ERR, lost", "'lost': the rule is complete"),
+            ("complete receive on 1st with FATAL_ERR, lost", "'lost': only a send request is lost"),
             ("cm DEVICE_REMOVAL on 1st", "'on': write when: after 2s"),
             ("link delay 1ms as slow", "'as': a link has its delay, rate or loss from"),
             ("fail post_send on 1st now", "'now': the rule is complete")):

@@ -56,6 +56,19 @@ TEST(FaultFile, ARuleIsReadInAllItsParts) {
   EXPECT_EQ(file->rules[2].when.rule, "lost");
 }
 
+TEST(FaultFile, RequestsAndReceivesMayBeDeliveredAndRequestsLost) {
+  const auto file = parse_faults(
+      "complete send on 2nd with FATAL_ERR, delivered\n"
+      "complete receive on 2nd with FATAL_ERR, delivered as gone\n"
+      "complete send on 2nd with FATAL_ERR, lost");
+  ASSERT_TRUE(file) << file.error();
+  EXPECT_FALSE(file->rules[0].lost);
+  EXPECT_FALSE(file->rules[1].lost);
+  EXPECT_EQ(file->rules[1].name, "gone");
+  EXPECT_TRUE(file->rules[2].lost);
+  EXPECT_FALSE(parse_faults("complete receive on 2nd with FATAL_ERR, lost"));
+}
+
 TEST(FaultFile, RulesOfLinksAreReadInAllTheirParts) {
   using What = LinkEffect::What;
   const auto file = parse_faults(
