@@ -222,6 +222,27 @@ def case_a_file_of_which_somebody_has_a_lease(tmp):
         assert digest(tmp / "copy") == digest(served / "leased")
 
 
+def case_a_file_of_which_somebody_has_a_lease_is_made_shorter(tmp):
+    """Who asks for that waits until the lease is given up; nobody else does."""
+    with slow_server(tmp) as (server, _, served), RawClient(server.port) as client:
+        client.hello()
+        (served / "leased").write_bytes(bytes(1024))
+        before = signal.signal(signal.SIGIO, signal.SIG_IGN)
+        holder = os.open(served / "leased", os.O_RDONLY)
+        try:
+            fcntl.fcntl(holder, fcntl.F_SETLEASE, fcntl.F_RDLCK)
+            tag = client.request(raw_data.SET, struct.pack(">QIIQq", 0, 2, 0, 0, 0) + b"leased")
+            assert client.ask(raw_data.STAT, b"other")[0] == 0
+            assert run("cat", server.url("other")) == b"octets"
+            # The kernel takes the lease away at some time.
+            assert os.fstat(holder).st_size == 1024, "the others had to wait"
+        finally:
+            os.close(holder)
+            signal.signal(signal.SIGIO, before)
+        assert client.recv_message()[:3] == (raw_data.SET, 0, tag)
+        assert (served / "leased").stat().st_size == 0
+
+
 def case_a_lease_that_a_further_connection_took(tmp):
     """It is given back to who wants to write, and the copy goes on."""
     with slow_server(tmp) as (server, go, served):

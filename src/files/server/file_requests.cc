@@ -117,8 +117,9 @@ int FileRequests::set(const SetRequest& request, const Asked& asked) {
   auto reply = [this, now, asked] { answers_.send(asked, SetReply{*now}); };
   if (request.handle == 0) {
     if (resizes) shared_.leases->give_up(shared_.tree, request.path);
+    // By its name a file is resized once other processes have given up their leases of it.
     return laters_.carry_out(
-        asked, flushes || (resizes && frees_much(request.path)),
+        asked, flushes || resizes,
         [this, what, flushes, to, now, path = KeptPath(request.path)] {
           // Opened first: it may be closed to its owner afterwards.
           os::Fd file;
