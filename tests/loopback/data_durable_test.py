@@ -335,6 +335,22 @@ def case_a_folder_is_flushed_once(tmp):
         assert done.returncode == 0 and 20 <= flushes() < 24, done
 
 
+def case_a_folder_that_fails_to_flush_keeps_no_other_from_it(tmp):
+    source, record = filled(tmp / "source", "a/file", "b/file", "c/file"), tmp / "record"
+    env = {**recording(tmp), "LD_PRELOAD": f"{RECORD_CALLS} {FAILING_FSYNC}", "WEFT_TEST_FSYNC_FAILS": "0",
+           "WEFT_TEST_FSYNC_FOLDERS": str(errno.EIO)}
+    for way in ("put", "get"):
+        at_server = way == "put"
+        record.write_text("")
+        with Server(tmp, "--writable", preexec_fn=without_io_uring, env=env if at_server else os.environ) as server:
+            ends = (f"{source}/", server.url("put")) if at_server else (server.url("source/"), tmp / "get")
+            fails("Input/output error", way, "-r", "--durable", *ends, env=os.environ if at_server else env)
+        folders = {(tmp / way / name).stat() for name in ("", "a", "b", "c")}
+        wanted = {f"flush {(one.st_dev << 40 ^ one.st_ino) % (1 << 64)}" for one in folders}
+        assert wanted <= set(record.read_text().splitlines()), record.read_text()
+        assert tree_of(tmp / way) == tree_of(source)
+
+
 def case_what_sync_flushes(tmp):
     """What it copies, and the names; with --durable also what is there, with --no-durable nothing."""
     source, record = filled(tmp / "source", *map(str, range(20))), tmp / "record"

@@ -137,16 +137,21 @@ Outcome<void> Fetch::get_tree(const std::string& path) {
 }
 
 // With --durable, the names of what was made, replaced, removed and found. Files are flushed
-// before.
+// before. All folders are, whatever one of them says. The first failure
 Outcome<void> Fetch::flush_folders() {
+  Outcome<void> ok;
   for (const std::string& below : unflushed_.in_order()) {
     const auto folder = destination_->folder(below);
-    if (!folder) return tl::unexpected(folder.error());
-    if (const int error = flush((*folder)->get()); error != 0)
-      return failed(error, destination_->shown(below));
+    if (!folder) {
+      if (ok) ok = tl::unexpected(folder.error());
+      continue;
+    }
+    const int error = flush((*folder)->get());
+    if (ok && error != 0) ok = failed(error, destination_->shown(below));
   }
   unflushed_.clear();
-  return options_.durable ? destination_->flush_name() : Outcome<void>();
+  const auto named = options_.durable ? destination_->flush_name() : Outcome<void>();
+  return ok ? named : ok;
 }
 
 Outcome<void> Fetch::get_file_to(const std::string& path, const Attributes& attributes,

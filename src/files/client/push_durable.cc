@@ -4,18 +4,22 @@
 namespace weft::files {
 
 // With --durable, the names of what was made, replaced, removed and found. Files are flushed
-// before. They are forgotten behind the last reply: connect() asks whether there are any.
+// before. All folders are, whatever one of them says. They are forgotten behind the last reply:
+// connect() asks whether there are any. The first failure
 Outcome<void> Push::flush_folders() {
+  Outcome<void> ok;
   for (const std::string& folder : unflushed_.in_order()) {
     SetRequest request;
     // The folder that the user names may be a link to one.
     const std::string name = folder.empty() ? folder : folder + "/";
     request.path = {name, folder.size() < links_ ? kLinksAnywhere : links_};
     request.what = kSetFlush;
-    if (const auto reply = link_.ask(request); !reply) return tl::unexpected(reply.error());
+    const auto reply = link_.ask(request);
+    if (!reply && ok) ok = tl::unexpected(reply.error());
+    if (!link_.alive()) return ok;
   }
   unflushed_.clear();
-  if (!names_lost_) return {};
+  if (!ok || !names_lost_) return ok;
   return failed(EIO, link_.server().host,
                 "the server was started anew meanwhile, or failed to flush: folders, links and "
                 "removals may not be on its disk; run this again");
