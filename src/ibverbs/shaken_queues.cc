@@ -132,7 +132,7 @@ class ShakenCq final : public CompletionQueue, public HoldsCompletions {
         const auto qp = shaker().find(one.qp_num);
         if (qp == nullptr) continue;
         ++came_;
-        const std::uint64_t wait = held_.add(one, now_ns(), may_wait);
+        const std::uint64_t wait = held_.add(one, now_ns(), may_wait, qp->place());
         if (wait != 0 && logs_shaking)
           shake_log("cq %llu: completion %llu, a %s of qp %llu, is shown %llu us late\n",
                     wide(place_), wide(came_), shake::is_receive(one) ? "receive" : "request",
@@ -198,7 +198,7 @@ class ShakenQp final : public QueuePair,
         type_(inner_->type()),
         asked_(asked),
         receives_(std::move(receives)),
-        dice_(shaker().plan().seed, shaker().next_stream()) {}
+        stream_(shaker().next_stream()) {}
 
   Posted post_send(std::span<const SendWr> wrs) override {
     if (shaking == nullptr) return inner_->post_send(wrs);
@@ -252,7 +252,8 @@ class ShakenQp final : public QueuePair,
       const os::MutexLock lock(mutex_);
       if (!urgent_ && shakes(Effect::kLate)) {
         if (rings_later_) return;
-        if (dice_.percent(70)) wait = std::chrono::microseconds(dice_.below(2000));
+        shake::Dice dice = dice_of(shake::Decision::kRung, 0, requests_);
+        if (dice.percent(70)) wait = std::chrono::microseconds(dice.below(2000));
       }
       urgent_ = false;
       rings_later_ = wait.count() != 0;
@@ -283,7 +284,8 @@ class ShakenQp final : public QueuePair,
   }
 
   void polled(WorkCompletion& one) override {
-    if (shake::is_receive(one)) {
+    const bool receive = shake::is_receive(one);
+    if (receive) {
       received(one);
     } else {
       const os::MutexLock lock(mutex_);
@@ -291,7 +293,9 @@ class ShakenQp final : public QueuePair,
     }
     if (!shakes(Effect::kUndefined)) return;
     const os::MutexLock lock(mutex_);
-    shake::scramble(one, type_ == QpType::kUd, dice_);
+    std::uint64_t& polled = receive ? receives_polled_ : requests_polled_;
+    shake::Dice dice = dice_of(shake::Decision::kUndefined, receive ? 1 : 0, ++polled);
+    shake::scramble(one, type_ == QpType::kUd, dice);
   }
   bool may_use(const Sge& octets) override {
     const os::MutexLock lock(mutex_);
@@ -342,6 +346,10 @@ class ShakenQp final : public QueuePair,
                 wide(requests_));
     return tl::unexpected(why);
   }
+  [[nodiscard]] shake::Dice dice_of(shake::Decision about, std::uint64_t queue,
+                                    std::uint64_t number) const {
+    return {shaker().plan().seed, stream_, about, queue, number};
+  }
   // The cache line in which the message ends: an adapter may write it whole.
   void received(const WorkCompletion& one) {
     const auto entry = receives_->received(one.wr_id);
@@ -351,7 +359,7 @@ class ShakenQp final : public QueuePair,
     {
       const os::MutexLock lock(mutex_);
       number = ++received_;
-      if (!dice_.percent(50)) return;
+      if (!dice_of(shake::Decision::kTail, 0, number).percent(50)) return;
     }
     const auto tail = shake::tail(entry->sges, one.byte_len);
     if (tail && shaker().fill_tail(*tail) && logs_shaking)
@@ -367,10 +375,12 @@ class ShakenQp final : public QueuePair,
   const std::uint64_t place_ = shaker().next_qp();
   const ibv_qp_cap asked_;
   const std::shared_ptr<PostedReceives> receives_;
+  const std::uint64_t stream_;
   mutable os::Mutex mutex_;
-  shake::Dice dice_ WEFT_GUARDED_BY(mutex_);
   shake::Ledger sends_ WEFT_GUARDED_BY(mutex_);
   std::uint64_t requests_ WEFT_GUARDED_BY(mutex_) = 0, received_ WEFT_GUARDED_BY(mutex_) = 0;
+  std::uint64_t requests_polled_ WEFT_GUARDED_BY(mutex_) = 0;
+  std::uint64_t receives_polled_ WEFT_GUARDED_BY(mutex_) = 0;
   bool urgent_ WEFT_GUARDED_BY(mutex_) = false;
   bool rings_later_ WEFT_GUARDED_BY(mutex_) = false;
 };

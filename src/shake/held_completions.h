@@ -22,10 +22,12 @@ namespace weft::shake {
 
 class Held {
  public:
-  Held(const Plan& plan, std::uint64_t stream) : plan_(plan), dice_(plan.seed, stream) {}
+  Held(const Plan& plan, std::uint64_t stream) : plan_(plan), stream_(stream) {}
 
-  // `may_wait`: it need not be shown at once. How long it is not.
-  std::uint64_t add(const WorkCompletion& one, std::uint64_t now_ns, bool may_wait);
+  // `may_wait`: it need not be shown at once. How long it is not. `place`: of its queue pair among
+  // all, the same in each run.
+  std::uint64_t add(const WorkCompletion& one, std::uint64_t now_ns, bool may_wait,
+                    std::uint64_t place = 0);
   // Those that are shown now: how many of `out`.
   [[nodiscard]] std::size_t take(std::span<WorkCompletion> out, std::uint64_t now_ns);
   // From now on those that are here are shown.
@@ -40,10 +42,12 @@ class Held {
     std::uint64_t shown_ns;  // from then on
   };
 
-  [[nodiscard]] std::uint64_t wait_ns(bool receive);
+  [[nodiscard]] std::uint64_t wait_ns(bool receive, Dice dice) const;
 
   const Plan plan_;
-  Dice dice_;
+  const std::uint64_t stream_;
+  std::map<std::uint64_t, std::uint64_t> came_;  // how many have come of each queue
+  std::uint64_t taken_ = 0;
   // By queue pair, and whether they are receives; all in one without Effect::kOrder.
   std::map<std::uint64_t, std::deque<Item>> queues_;
   std::size_t size_ = 0;

@@ -59,6 +59,14 @@ std::optional<Plan> parse_plan(std::string_view text, std::string& why) {
 Dice::Dice(std::uint64_t seed, std::uint64_t stream)
     : state_(mixed_bits(mixed_bits(seed + kMixStep) + stream)) {}
 
+Dice::Dice(std::uint64_t seed, std::uint64_t stream, Decision about, std::uint64_t queue,
+           std::uint64_t number)
+    : Dice(seed, stream) {
+  state_ = mixed_bits(state_ + static_cast<std::uint64_t>(about));
+  state_ = mixed_bits(state_ + queue);
+  state_ = mixed_bits(state_ + number);
+}
+
 std::uint64_t Dice::next() { return next_mixed(state_); }
 
 }  // namespace weft::shake

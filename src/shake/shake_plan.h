@@ -33,10 +33,17 @@ struct Plan {
 // "7", or "7:1,4" for these effects alone. Nothing, and `why`, if it is neither.
 [[nodiscard]] std::optional<Plan> parse_plan(std::string_view text, std::string& why);
 
+// A decision about one of many.
+enum class Decision : std::uint8_t { kShown = 1, kTaken, kRung, kUndefined, kTail };
+
 class Dice {
  public:
   // `stream`: whose dice, for example the third queue pair's.
   Dice(std::uint64_t seed, std::uint64_t stream);
+  // For one decision about the thing with this number in a queue: the same whatever was decided
+  // before, and when.
+  Dice(std::uint64_t seed, std::uint64_t stream, Decision about, std::uint64_t queue,
+       std::uint64_t number);
 
   [[nodiscard]] std::uint64_t next();
   // 0 to limit - 1. REQUIRES: limit > 0.

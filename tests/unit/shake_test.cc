@@ -116,6 +116,24 @@ TEST(ShakeHeld, ShowsAtOnceWhatMayNotWait) {
   }
 }
 
+// In another run the program polls earlier, or queues share the completion queue otherwise.
+TEST(ShakeHeld, AWaitIsOfTheCompletionAndNotOfWhatCameBefore) {
+  bool waits = false;
+  for (int seed = 0; seed < 20; ++seed) {
+    const auto second = completion(1, WcOp::kSend, 2);
+    Held late(plan_of(std::to_string(seed)), 3), early(plan_of(std::to_string(seed)), 3);
+    late.add(completion(1, WcOp::kSend, 1), 0, true, 5);
+    late.add(completion(2, WcOp::kSend, 9), 0, true, 6);
+    const std::uint64_t wait = late.add(second, 0, true, 5);
+    early.add(completion(1, WcOp::kSend, 1), 0, true, 5);
+    early.add(completion(1, WcOp::kRecv, 8), 0, true, 5);
+    EXPECT_EQ(all_of(early, 1'000'000'000).size(), 2U);
+    EXPECT_EQ(early.add(second, 0, true, 5), wait) << "seed " << seed;
+    waits = waits || wait != 0;
+  }
+  EXPECT_TRUE(waits);
+}
+
 TEST(ShakeHeld, ForgetsOneQueuePair) {
   Held held(plan_of("1"), 0);
   held.add(completion(1, WcOp::kSend, 1), 0, false);
