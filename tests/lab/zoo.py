@@ -82,6 +82,8 @@ ANIMALS = {
                    [("queue pair number", "MADE")]),
     "e20_builder": ("E20", "4 requests, and 3 were asked for (max_send_wr); the program has polled",
                     [("queue pair number", "MADE")]),
+    "e20_threads": ("E20", "4 requests, and 3 were asked for (max_send_wr); the program has polled",
+                    [("queue pair number", "MADE")]),
     "w21": ("W21", "an RDMA Write with 16 octets inline, and 0 were asked for (max_inline_data)",
             [("queue pair number", "MADE")]),
     "w21_receive": ("W21", "the receive queue would be full: 4 receives, and 3 were asked for",
