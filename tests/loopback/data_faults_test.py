@@ -15,6 +15,7 @@ import pathlib
 import shutil
 import signal
 import socket
+import stat
 import struct
 import subprocess
 import sys
@@ -377,6 +378,28 @@ def case_files_that_hold_more_than_their_size_says(tmp):
         run("put", tmp / "empty", server.url("empty"))
         run("get", server.url("empty"), tmp / "again")
         assert (tmp / "again").read_bytes() == b""
+
+
+def case_a_server_that_dies_when_it_has_made_a_folder(tmp):
+    """The client asks for it again, and it gets its permissions; a folder of somebody else's keeps them."""
+    if "WEFT_TEST_LOST_RACE" not in os.environ:
+        print("needs WEFT_TEST_LOST_RACE; left out")
+        return
+    source, served = filled(tmp / "source", "file"), tmp / "served"
+    source.chmod(0o500)
+    served.mkdir()
+    env = {**os.environ, "LD_PRELOAD": os.environ["WEFT_TEST_LOST_RACE"], "WEFT_TEST_DIES": "1"}
+    for name in ("made", "taken"):
+        with Server("--writable", served, env=env) as server:
+            with subprocess.Popen([PROGRAM, "put", "-r", f"{source}/", server.url(name)]) as copy:
+                server.process.wait(LIMIT_S)
+                if name == "taken":
+                    filled(served, "taken/other")
+                    (served / name).chmod(0o711)
+                with Server("--writable", served, port=server.port):
+                    assert copy.wait(LIMIT_S) == 0
+    assert stat.S_IMODE((served / "made").stat().st_mode) == 0o500
+    assert stat.S_IMODE((served / "taken").stat().st_mode) == 0o711
 
 
 def case_copies_that_make_the_same_names(tmp):

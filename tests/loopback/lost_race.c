@@ -1,7 +1,9 @@
 /* Preloaded into a client: somebody else is faster. mkdirat() makes the folder and says that it was
- * there; so does symlinkat(), whose link then leads to $WEFT_TEST_LEADS_TO if that is set.
+ * there; so does symlinkat(), whose link then leads to $WEFT_TEST_LEADS_TO if that is set. Into a
+ * server with $WEFT_TEST_DIES: the folder is made, and nobody is told.
  */
 #include <errno.h>
+#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -9,7 +11,9 @@
 #include <unistd.h>
 
 __attribute__((visibility("default"))) int mkdirat(int folder, const char* name, mode_t mode) {
-  if (syscall(SYS_mkdirat, folder, name, mode) == 0) errno = EEXIST;
+  if (syscall(SYS_mkdirat, folder, name, mode) != 0) return -1;
+  if (getenv("WEFT_TEST_DIES") != NULL) kill(getpid(), SIGKILL);
+  errno = EEXIST;
   return -1;
 }
 

@@ -166,10 +166,17 @@ Outcome<std::optional<Attributes>> Push::make_folder(const std::string& to, std:
   request.path = named(to);
   // The owner may write to it until all is in it.
   request.mode = (mode & 0777U) | 0700U;
+  const unsigned connections = link_.connections();
   const auto reply = link_.ask(request);
-  if (reply && request.mode != (mode & 0777U) && !options_.archive)
+  bool made = reply.has_value();
+  if (!made && reply.error().error == EEXIST && link_.connections() != connections) {
+    // A reply was lost: it may be there by the first request. Somebody else's is not empty.
+    const auto names = link_.list(to, links_);
+    made = names && names->empty();
+  }
+  if (made && request.mode != (mode & 0777U) && !options_.archive)
     modes_.emplace_back(to, mode & 0777U);
-  if (reply) {
+  if (made) {
     tell(CopyStep::Kind::kFolder, to);
     return std::nullopt;
   }
