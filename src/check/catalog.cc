@@ -78,7 +78,9 @@ constexpr RuleText kRules[] = {
     {"E20", "The send queue would be full on an adapter",
      "The program posts more requests than the depth it asked for, before it has polled a "
      "completion at or after the oldest of them. Not reported is a program that posts until "
-     "ibv_post_send fails with ENOMEM, and polls then.",
+     "ibv_post_send fails with ENOMEM, and polls then. Where one thread posts and another one "
+     "polls, "
+     "the report comes when the queue pair is destroyed, unless a post has failed so.",
      "An adapter frees the slot of a request when the program polls a completion of that request "
      "or of a later one. Neither an unsignaled request that is done nor the peer's reply frees "
      "one. ibv_post_send then fails with ENOMEM. Weft frees slots as adapters do, but rounds "
