@@ -18,6 +18,7 @@
 #include <thread>
 #include <vector>
 
+#include "os/clock.h"
 #include "sockets/grant/grant_reader.h"
 #include "sockets/grant/grant_writer.h"
 
@@ -39,6 +40,10 @@ struct Direction {
 std::uint8_t octet_at(std::uint64_t position) {
   return static_cast<std::uint8_t>((position * 2654435761U) >> 13U);
 }
+
+// On a busy machine a yield may take as long as the turns of all others: so waits are counted in
+// time, not in yields.
+constexpr std::int64_t kMomentNs = 200'000;
 
 class GrantedRing : public ::testing::Test {
  protected:
@@ -111,7 +116,7 @@ class GrantedRing : public ::testing::Test {
         case GrantNeed::kReceive: answer = receive(octets, bytes, options, 0); break;
         case GrantNeed::kSpin:
           answer = ++spins < 200 ? 1 : 0;
-          if (spins % 50 == 0) std::this_thread::yield();
+          if (spins == 100) std::this_thread::yield();
           break;
         case GrantNeed::kCountReceived: answer = static_cast<std::int64_t>(received_); break;
         default: break;
@@ -162,16 +167,21 @@ class GrantedRing : public ::testing::Test {
       if (sent <= 0) return;
       at += static_cast<std::uint64_t>(sent);
       direction_->told = at;
-      for (int turn = 0; turn < 100 && direction_->read_to < at; ++turn) std::this_thread::yield();
+      const std::int64_t until = os::monotonic_ns() + kMomentNs;
+      while (direction_->read_to < at && !child_ended_ && os::monotonic_ns() < until)
+        std::this_thread::yield();
       if (at % (4 * octets.size()) == 0) static_cast<void>(write(GrantCall::kSpill, nullptr, 0));
     }
   }
 
   // A ring is granted only while TCP is empty.
   void await_reader(std::uint64_t at) {
-    for (int turn = 0; direction_->read_to < at && !direction_->reader_ended; ++turn) {
+    std::int64_t until = os::monotonic_ns() + kMomentNs;
+    while (direction_->read_to < at && !direction_->reader_ended) {
       std::this_thread::yield();
-      if (turn % 1000 == 999) static_cast<void>(write(GrantCall::kSpill, nullptr, 0));
+      if (os::monotonic_ns() < until) continue;
+      static_cast<void>(write(GrantCall::kSpill, nullptr, 0));
+      until = os::monotonic_ns() + kMomentNs;
     }
   }
 
@@ -287,7 +297,7 @@ TEST_F(GrantedRing, WhatASendReturnedAsSentOutlivesItsKilledProcess) {
     }
     close(pair_[0]);
     std::thread killer([&, pause = random() % 3000] {
-      while (direction_->told == 0) std::this_thread::yield();
+      while (direction_->told == 0) usleep(50);
       usleep(static_cast<useconds_t>(pause));
       kill(child, SIGKILL);
     });
@@ -343,7 +353,7 @@ TEST_F(GrantedRing, AReaderThatIsKilledOrStoppedBeforeAnyOfItsStepsHoldsUpNobody
             while (write(GrantCall::kSpill, nullptr, 0) != 0) {
             }
             if (signal == SIGSTOP) return;
-            while (!child_ended_) std::this_thread::yield();
+            while (!child_ended_) usleep(50);
             // Another reader gets what is left, by calls that nobody sees.
             const ssize_t n = recv(pair_[1], rest.data(), rest.size(), MSG_DONTWAIT);
             bytes = n > 0 ? static_cast<std::uint64_t>(n) : 0;
