@@ -79,8 +79,9 @@ constexpr RuleText kRules[] = {
      "The program posts more requests than the depth it asked for, before it has polled a "
      "completion at or after the oldest of them. Not reported is a program that posts until "
      "ibv_post_send fails with ENOMEM, and polls then. Where one thread posts and another one "
-     "polls, "
-     "the report comes when the queue pair is destroyed, unless a post has failed so.",
+     "polls, the report comes when the queue pair is destroyed, and not at all if a post has "
+     "failed "
+     "with ENOMEM.",
      "An adapter frees the slot of a request when the program polls a completion of that request "
      "or of a later one. Neither an unsignaled request that is done nor the peer's reply frees "
      "one. ibv_post_send then fails with ENOMEM. Weft frees slots as adapters do, but rounds "
@@ -149,9 +150,10 @@ constexpr RuleText kRules[] = {
      "Arm, then poll until nothing is there, and only then wait."},
     {"N40", "Completions wait for an event that they do not make",
      "As W40, but the program waits elsewhere, in epoll say, or for another queue of the channel, "
-     "or for a request that it has posted since. It takes the event of a later completion without "
-     "having polled since it armed the queue. Or the process ends, and nobody has polled since: "
-     "another thread should have, perhaps.",
+     "or for a request that it has posted since. Reported when it takes the event of a later "
+     "completion and "
+     "has not polled since it armed the queue, or when the process ends and no thread has polled "
+     "since.",
      "Until the later completion comes, those that were there before wait. If the peer waits for "
      "an "
      "answer to one of them, it does not come.",

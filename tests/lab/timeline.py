@@ -174,7 +174,9 @@ def matched(folder):
         for one in found["connections"]:
             if one["process"] == client:
                 check(one["requests"] == one["matched"] == 40, f"{options}: {one}")
-                check(1 < one["depth"] <= 8, f"{options}: {one}")
+                # A thread of the engine's may be done with each before the next one is posted.
+                check(one["depth"] > 1 or "thread" in options, f"{options}: {one}")
+                check(one["depth"] <= 8, f"{options}: {one}")
 
 
 @with_folder
