@@ -163,7 +163,8 @@ class Connection {
 
 class Listener {
  public:
-  virtual ~Listener() = default;  // stops listening; requests not yet delivered are closed
+  // As close(), once nobody holds it: the engine may do so for a moment.
+  virtual ~Listener() = default;
   [[nodiscard]] virtual Status bind(const SocketAddress& local, bool reuse_address = false,
                                     bool v6_only = false) = 0;
   // As bind(), in the space of rdma_cm's ports: UDP port P keeps the number, and tells peers which
@@ -188,6 +189,7 @@ class Listener {
   // limits::kHalfOpenConnections.
   //   kAddressInUse
   [[nodiscard]] virtual Status listen(int backlog) = 0;
+  // Stops listening: its port is free, and requests not yet delivered are closed.
   virtual void close() = 0;
   virtual void set_channel(std::shared_ptr<EventChannel> channel) = 0;
   [[nodiscard]] virtual SocketAddress local_address() const = 0;

@@ -44,6 +44,7 @@ TEST_F(ListenerTest, LingeringConnectionsDoNotHoldThePort) {
     ASSERT_NE(event.connection, nullptr);
     ASSERT_TRUE(event.connection->reject({}));  // closes, so TIME_WAIT is on this side
     event = {};
+    first->listener->close();
     first.reset();
     const auto second = *host.device->create_listener(new_channel());
     again = second->bind(address);
