@@ -51,6 +51,7 @@ int fill_bind(SendWr& out, BindParts& parts, ibv_mw* window, std::uint32_t rkey,
   const std::optional<Access> access = window_access(info.mw_access_flags);
   if (!access) return EINVAL;
   parts.handle = window;
+  parts.domain = mw->pd->engine.get();
   parts.window = mw->engine;
   if (mr) {
     const os::MutexLock lock(mr->changing);

@@ -17,6 +17,7 @@ int bind_mw(ibv_qp* qp, ibv_mw* handle, ibv_mw_bind* bind);
 // The parts of a bind, kept until it is posted.
 struct BindParts {
   const ibv_mw* handle = nullptr;
+  const ProtectionDomain* domain = nullptr;  // of the window; to compare
   std::shared_ptr<MemoryWindow> window;
   std::shared_ptr<MemoryRegion> region;
 };

@@ -1,6 +1,7 @@
 #include "ibverbs/wr_builder.h"
 
 #include <endian.h>
+#include <weft/limits.h>
 
 #include <cerrno>
 #include <cstring>
@@ -58,11 +59,19 @@ void wr_atomic_fetch_add(ibv_qp_ex* handle, std::uint32_t rkey, std::uint64_t ad
   request.wr.compare_add = add;
 }
 
+// Whether the engine takes this bind, which fill_bind() has found right in itself.
+bool may_bind(const Qp& qp, const BuiltRequest& request) {
+  const bool is_type1 = request.bind.window->type() == MemoryWindow::Type::kType1;
+  return request.bind.domain == qp.pd->engine.get() &&
+         !(is_type1 && has(request.wr.window_access, Access::kZeroBased));
+}
+
 void wr_bind_mw(ibv_qp_ex* handle, ibv_mw* mw, std::uint32_t rkey, const ibv_mw_bind_info* info) {
   BuiltRequest& request = begin(handle, SendOp::kBindWindow);
-  if (const int error = fill_bind(request.wr, request.bind, mw, rkey, *info); error != 0) {
-    note(*qp_of(handle), error);
-  }
+  Qp& qp = *qp_of(handle);
+  int error = fill_bind(request.wr, request.bind, mw, rkey, *info);
+  if (error == 0 && !may_bind(qp, request)) error = EINVAL;
+  if (error != 0) note(qp, error);
 }
 
 void wr_local_inv(ibv_qp_ex* handle, std::uint32_t rkey) {
@@ -176,6 +185,44 @@ void wr_abort(ibv_qp_ex* handle) {
   finish(qp_of(handle)->builder);
 }
 
+std::uint64_t octets_built(const WrBuilder& builder, const BuiltRequest& request) {
+  if (request.is_inline) return request.bytes;
+  std::uint64_t out = 0;
+  for (const Sge& sge : std::span(builder.sges).subspan(request.first_sge, request.sges))
+    out += sge.length;
+  return out;
+}
+
+// Whether the engine takes a request with such a payload: the rules of its posts.
+bool is_payload_legal(QpType type, const QpAttributes& now, const BuiltRequest& request,
+                      std::uint64_t octets) {
+  const SendOp op = request.wr.op;
+  const bool is_inline = has(request.wr.flags, SendFlags::kInline);
+  if (op == SendOp::kLocalInvalidate || op == SendOp::kBindWindow) return type != QpType::kUd;
+  if (op == SendOp::kFetchAdd || op == SendOp::kCmpSwap) {
+    const bool one_word = request.sges == 1 && octets == sizeof(std::uint64_t);
+    return one_word && !is_inline && now.ord != 0 && type != QpType::kUd;
+  }
+  if (op == SendOp::kRead && (is_inline || now.ord == 0)) return false;
+  if (is_inline && octets > now.caps.max_inline_bytes) return false;
+  if (type != QpType::kUd) return octets <= limits::kMessageBytes;
+  constexpr std::uint64_t kDatagramMost = 4096;  // the largest MTU
+  return (op == SendOp::kSend || op == SendOp::kImmediate) && octets <= kDatagramMost;
+}
+
+int check_one(const Qp& qp, const QpAttributes& now, const BuiltRequest& request) {
+  const QpType type = qp.engine->type();
+  if (request.sges > now.caps.max_send_sge) return EINVAL;
+  if (request.bytes > now.caps.max_inline_bytes) return EINVAL;
+  const int error = request.wr.op == SendOp::kRead ? refused_read(request.sges) : 0;
+  if (error != 0) return error;
+  if (type == QpType::kUd && !request.has_peer) return EINVAL;
+  const std::uint64_t octets = octets_built(qp.builder, request);
+  // See post_send: Immediate Data is a message of its own.
+  if (request.wr.op == SendOp::kImmediate && octets > 0 && !is_roce()) return EOPNOTSUPP;
+  return is_payload_legal(type, now, request, octets) ? 0 : EINVAL;
+}
+
 // Finds requests that the engine would refuse, before anything is posted. 0 or an errno.
 int check(const Qp& qp) {
   const WrBuilder& builder = qp.builder;
@@ -183,14 +230,7 @@ int check(const Qp& qp) {
   const QpAttributes now = qp.posts_to->query();
   if (now.caps.max_send_wr - now.sq_taken < builder.requests.size()) return ENOMEM;
   for (const BuiltRequest& request : builder.requests) {
-    if (request.sges > now.caps.max_send_sge) return EINVAL;
-    if (request.bytes > now.caps.max_inline_bytes) return EINVAL;
-    const int error = request.wr.op == SendOp::kRead ? refused_read(request.sges) : 0;
-    if (error != 0) return error;
-    if (qp.engine->type() == QpType::kUd && !request.has_peer) return EINVAL;
-    // See post_send: Immediate Data is a message of its own.
-    const bool octets = request.sges + request.bytes > 0;
-    if (request.wr.op == SendOp::kImmediate && octets && !is_roce()) return EOPNOTSUPP;
+    if (const int error = check_one(qp, now, request); error != 0) return error;
   }
   return 0;
 }
