@@ -73,6 +73,16 @@ int mapping_state(Rsocket& socket) WEFT_REQUIRES(socket.mutex) {
   return socket.state == RsState::kConnected ? 0 : ENOTCONN;
 }
 
+// SO_ERROR gives this, once: why connecting failed, or why the connection broke.
+int take_error(Rsocket& socket) {
+  advance_connect(socket);
+  if (socket.state == RsState::kConnected) {
+    progress(socket);
+    if (input_over(socket)) return take_reset(socket);
+  }
+  return std::exchange(socket.so_error, 0);
+}
+
 int give(int number, void* value, socklen_t* length) {
   *length = std::min<socklen_t>(*length, sizeof number);
   std::memcpy(value, &number, *length);
@@ -121,10 +131,7 @@ int rgetsockopt(int fd, int level, int name, void* value, socklen_t* length) {
     return error == 0 ? give(number, value, length) : fail_minus(error);
   }
   if (level == SOL_SOCKET && socket->type == SOCK_STREAM) {
-    if (name == SO_ERROR) {
-      advance_connect(*socket);
-      return give(std::exchange(socket->so_error, 0), value, length);
-    }
+    if (name == SO_ERROR) return give(take_error(*socket), value, length);
     if (name == SO_RCVBUF) return give(static_cast<int>(socket->options.recv_bytes), value, length);
     if (name == SO_SNDBUF) return give(static_cast<int>(socket->options.send_bytes), value, length);
   }
