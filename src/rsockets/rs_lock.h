@@ -63,6 +63,20 @@ class WEFT_CAPABILITY("mutex") RsMutex {
 
 using RsLock = os::ScopedLock<RsMutex>;
 
+// Around a sleep in the midst of a call, also one that ends because the thread is cancelled.
+class WEFT_SCOPED_CAPABILITY RsAsleep {
+ public:
+  explicit RsAsleep(RsMutex& mutex) WEFT_RELEASE(mutex) : mutex_(mutex) {
+    mutex_.unlock_for_sleep();
+  }
+  ~RsAsleep() WEFT_RELEASE() { mutex_.lock_after_sleep(); }
+  RsAsleep(const RsAsleep&) = delete;
+  RsAsleep& operator=(const RsAsleep&) = delete;
+
+ private:
+  RsMutex& mutex_;
+};
+
 // To a handler, who sleeps here is still at the rsocket.
 class RsCondition {
  public:

@@ -229,6 +229,14 @@ int errno_of_failure(std::optional<Error> error) {
   }
 }
 
+// Sleeps until something is reported, without the mutex. True: a signal has come.
+bool interrupted_asleep(Rsocket& socket, std::chrono::milliseconds limit)
+    WEFT_REQUIRES(socket.mutex) {
+  pollfd one{socket.wake.get(), POLLIN, 0};
+  const RsAsleep asleep(socket.mutex);
+  return poll(&one, 1, static_cast<int>(limit.count())) < 0 && errno == EINTR;
+}
+
 // 0, or an errno with nothing changed.
 int begin_connect(Rsocket& socket, const SocketAddress& peer) {
   const auto device = rsocket_device();
@@ -278,12 +286,7 @@ int await_connect(Rsocket& socket, Deadline deadline) {
       if (left.count() <= 0) return EAGAIN;
       limit = std::min(limit, left);
     }
-    pollfd one{socket.wake.get(), POLLIN, 0};
-    socket.mutex.unlock_for_sleep();
-    const int polled = poll(&one, 1, static_cast<int>(limit.count()));
-    const int error = errno;
-    socket.mutex.lock_after_sleep();
-    if (polled < 0 && error == EINTR) return EINTR;
+    if (interrupted_asleep(socket, limit)) return EINTR;
     advance_connect(socket);
   }
   return 0;

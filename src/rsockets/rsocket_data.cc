@@ -281,11 +281,10 @@ int sleep_for_change(Rsocket& socket, Deadline deadline) {
   }
   const auto link = socket.link;
   if (link->stream().down()) {
-    socket.mutex.unlock_for_sleep();
+    const RsAsleep asleep(socket.mutex);
     // The engine is about to say why.
     static_cast<void>(
         link->wait_while(RsPhase::kUp, deadline.value_or(Clock::now() + std::chrono::seconds(1))));
-    socket.mutex.lock_after_sleep();
     return 0;
   }
   // Whatever completes behind this may be what the caller waits for.

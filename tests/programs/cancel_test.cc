@@ -194,5 +194,23 @@ TEST(Cancel, AThreadThatSleepsOnAnRsocketEndsAndOthersGoOn) {
   }
 }
 
+// Its number, and the lock behind it, are as good as before.
+TEST(Cancel, AThreadThatConnectsAnRsocketEndsAndOthersGoOn) {
+  auto here = v4("127.0.0.1", 0);
+  socklen_t length = sizeof here;
+  const int silent = socket(AF_INET, SOCK_STREAM, 0);  // never says whether it takes RDMA
+  ASSERT_EQ(bind(silent, generic(here), sizeof here), 0);
+  ASSERT_EQ(listen(silent, 4), 0);
+  ASSERT_EQ(getsockname(silent, generic(here), &length), 0);
+  const int client = rsocket(AF_INET, SOCK_STREAM, 0);
+  EXPECT_TRUE(ends_in_its_sleep([&] { rconnect(client, generic(here), sizeof here); }));
+  char octet = 0;
+  EXPECT_TRUE(ends_in_its_sleep([&] { rrecv(client, &octet, 1, 0); }));
+  EXPECT_EQ(rrecv(client, &octet, 1, MSG_DONTWAIT), -1);
+  EXPECT_EQ(errno, EAGAIN);
+  EXPECT_TRUE(comes_back([&] { EXPECT_EQ(rclose(client), 0); }));
+  close(silent);
+}
+
 }  // namespace
 }  // namespace weft::abi
