@@ -63,6 +63,7 @@ int fill_operation(const ibv_send_wr& from, SendWr& to) {
       // RFC 7306 has Immediate Data as a message of its own, not as part of a Send. A QP wired by
       // hand has it there.
       if (!is_roce() && total_bytes(from) != 0) return EOPNOTSUPP;
+      if (!is_roce()) to.sges = {};
       to.op = SendOp::kImmediate;
       to.imm_data = wide_immediate(from.imm_data);
       return 0;

@@ -252,6 +252,7 @@ int post(Qp& qp) {
     } else {
       request.wr.sges = std::span(builder.sges).subspan(request.first_sge, request.sges);
     }
+    if (request.wr.op == SendOp::kImmediate && !is_roce()) request.wr.sges = {};
     if (request.has_peer) request.wr.peer = &request.peer;
     if (observer != nullptr) observe_request(qp, request);
     if (observer != nullptr && !request.is_inline) translate_keys(builder, request);

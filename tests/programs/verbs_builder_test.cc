@@ -87,5 +87,30 @@ TEST_F(VerbsBuilder, AWindowOfAnotherDomainKeepsTheWholeBatchBack) {
   EXPECT_EQ(ibv_dealloc_pd(pd), 0);
 }
 
+TEST_F(VerbsBuilder, ImmediateDataMayHaveAListWithoutOctets) {
+  pair_.passive.post_recv(1, 0, 0);
+  pair_.passive.post_recv(2, 0, 0);
+  pair_.passive.post_recv(3, 0, 0);
+  ibv_wr_start(qp_);
+  qp_->wr_flags = IBV_SEND_SIGNALED;
+  ibv_wr_send_imm(qp_, 7);
+  set_mine(0);
+  ibv_wr_send_imm(qp_, 7);
+  ibv_wr_set_inline_data(qp_, nullptr, 0);
+  EXPECT_EQ(ibv_wr_complete(qp_), 0);
+  ibv_sge sge = pair_.active.sge(0, 0);
+  ibv_send_wr wr = send_request(sge);
+  wr.opcode = IBV_WR_SEND_WITH_IMM;
+  wr.imm_data = 7;
+  EXPECT_EQ(post_send(pair_.active, wr), 0);
+  for (std::uint64_t id = 1; id <= 3; ++id) {
+    ibv_wc wc{};
+    ASSERT_TRUE(next_completion(pair_.passive.id->recv_cq, wc));
+    EXPECT_EQ(wc.wr_id, id);
+    EXPECT_EQ(wc.status, IBV_WC_SUCCESS);
+    EXPECT_EQ(wc.imm_data, 7U);
+  }
+}
+
 }  // namespace
 }  // namespace weft::abi
