@@ -106,8 +106,9 @@ std::optional<int> disconnected_already(const rdma_cm_id* handle) {
   const std::shared_ptr<Connection> connection = id->connection;
   if (id->state != IdState::kDown || connection == nullptr) return std::nullopt;
   lock.unlock();
-  // Nothing is left to do but for a RoCE-like device, whose peer waits for this answer.
-  static_cast<void>(connection->disconnect());
+  // Nothing is left to do but for a RoCE-like device, whose peer waits for this answer. No event
+  // comes of a connection that was never up.
+  if (!connection->disconnect()) return 0;
   return complete_if_queued(*id);
 }
 

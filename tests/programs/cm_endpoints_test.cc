@@ -6,6 +6,8 @@
 
 #include <algorithm>
 #include <array>
+#include <chrono>
+#include <cstdlib>
 #include <filesystem>
 #include <future>
 #include <iterator>
@@ -113,6 +115,25 @@ TEST(CmEndpoints, ASynchronousConnectThatIsRejectedFailsWithItsErrno) {
   rejected.get();
   rdma_destroy_qp(id);
   EXPECT_EQ(rdma_destroy_id(id), 0);
+}
+
+TEST(CmEndpoints, ADisconnectReturnsAfterAConnectThatFailed) {
+  const test::QuietPort nobody;
+  const std::string port = std::to_string(nobody.number());
+  rdma_addrinfo hints{};
+  hints.ai_port_space = RDMA_PS_TCP;
+  rdma_addrinfo* info = nullptr;
+  ASSERT_EQ(rdma_getaddrinfo("127.0.0.1", port.c_str(), &hints, &info), 0);
+  ibv_qp_init_attr attr = rc_attributes(nullptr);
+  rdma_cm_id* id = nullptr;
+  ASSERT_EQ(rdma_create_ep(&id, info, nullptr, &attr), 0);
+  rdma_freeaddrinfo(info);
+  EXPECT_EQ(rdma_connect(id, nullptr), -1);
+  auto ended = std::async(std::launch::async, [&] { return rdma_disconnect(id); });
+  // It would wait for good.
+  if (ended.wait_for(std::chrono::seconds(20)) != std::future_status::ready) std::abort();
+  EXPECT_EQ(ended.get(), 0);
+  rdma_destroy_ep(id);
 }
 
 TEST(CmEndpoints, NamesAndAddressesResolve) {
