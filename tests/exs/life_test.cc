@@ -175,6 +175,37 @@ TEST(Life, ADescriptorThatIsClosedByMistakeDoesNoHarmToItsSuccessor) {
   for (const int other : lower) EXPECT_EQ(exs_close(other, kBlock, 0), 0);
 }
 
+// A connection over TCP that its program has sent on by exs_send and closed by close(2).
+TEST(Life, AConnectionThatIsAcceptedUnderALostNumberHearsItsPeer) {
+  const Listener listener(kTcp);
+  Endpoint to = loopback(AF_INET, listener.port);
+  const int peer = socket(AF_INET, SOCK_STREAM, 0);
+  const int lost = socket(AF_INET, SOCK_STREAM, 0);
+  ASSERT_EQ(connect(lost, to.get(), to.length), 0);
+  ASSERT_EQ(exs_send(lost, "x", 1, 0, kBlock, 0, kPlain), 1);
+  const int first = exs_accept(listener.fd, nullptr, 0, 0, kBlock, 0);
+  ASSERT_GE(first, 0);
+  ASSERT_EQ(connect(peer, to.get(), to.length), 0);
+  ASSERT_EQ(close(lost), 0);
+  const int again = exs_accept(listener.fd, nullptr, 0, 0, kBlock, 0);
+  ASSERT_EQ(again, lost);
+  // The former one ends now, on another thread.
+  std::this_thread::sleep_for(std::chrono::milliseconds(50));
+  linger later{};
+  socklen_t length = sizeof later;
+  ASSERT_EQ(getsockopt(again, SOL_SOCKET, SO_LINGER, &later, &length), 0);
+  EXPECT_EQ(later.l_onoff, 0);
+  const exs_qhandle_t q = exs_qcreate(4);
+  char byte = 0;
+  ASSERT_EQ(exs_recv(again, &byte, 1, 0, q, tag(1), kPlain), 0);
+  ASSERT_EQ(write(peer, "y", 1), 1);
+  EXPECT_EQ(next_event(q).ahandle, tag(1));
+  EXPECT_EQ(byte, 'y');
+  for (const int fd : {first, again}) close_now(fd);
+  close(peer);
+  EXPECT_EQ(exs_qdelete(q), 0);
+}
+
 // ThreadSanitizer cannot follow threads that a child of fork() starts.
 #if !defined(__SANITIZE_THREAD__)
 int child_result(pid_t child) {

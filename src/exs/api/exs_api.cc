@@ -81,8 +81,8 @@ std::shared_ptr<Socket> socket_of(int fd) {
     // The application has closed it, and the number names something else now.
     {
       const os::MutexLock lock(socket->mutex);
-      socket->provider = nullptr;
       socket->descriptor_lost = true;
+      socket->provider = nullptr;
       socket->end.close();
       socket->failed(EBADF);
       socket->closed(0);

@@ -82,6 +82,7 @@ class Engine final : public SocketHost {
 
   // TCP: edge-triggered reports for Socket::provider.
   int watch(int fd, const std::shared_ptr<Socket>& socket);
+  // `fd` -1: the application has closed it, and its number is another's.
   void unwatch(int fd, std::uint32_t number);
 
   void schedule(const std::shared_ptr<Socket>& socket, Instant when) override;

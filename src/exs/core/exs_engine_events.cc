@@ -33,7 +33,7 @@ int Engine::watch(int fd, const std::shared_ptr<Socket>& socket) {
 
 void Engine::unwatch(int fd, std::uint32_t number) {
   // Fails when the application has closed the descriptor: then the kernel has forgotten it as well.
-  ::epoll_ctl(tcp_.get(), EPOLL_CTL_DEL, fd, nullptr);
+  if (fd >= 0) ::epoll_ctl(tcp_.get(), EPOLL_CTL_DEL, fd, nullptr);
   connections.remove(number);
   [[maybe_unused]] const int before = tcp_sockets_.fetch_sub(1);
   assert(before > 0);

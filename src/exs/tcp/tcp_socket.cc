@@ -50,7 +50,9 @@ int TcpSocket::watch() {
 }
 
 void TcpSocket::unwatch() {
-  if (number_ > 0) engine_.unwatch(s_.fd, static_cast<std::uint32_t>(number_));
+  // Under a number that is another socket's now, that one is watched.
+  const int fd = s_.descriptor_lost ? -1 : s_.fd;
+  if (number_ > 0) engine_.unwatch(fd, static_cast<std::uint32_t>(number_));
   number_ = 0;
 }
 
@@ -180,7 +182,7 @@ void TcpSocket::shut_down() {
 
 void TcpSocket::close() {
   if (s_.state != State::kConnected || s_.end.abortive()) {
-    if (s_.end.abortive()) {
+    if (s_.end.abortive() && !s_.descriptor_lost) {
       const linger now{1, 0};
       ::setsockopt(s_.fd, SOL_SOCKET, SO_LINGER, &now, sizeof now);
     }
