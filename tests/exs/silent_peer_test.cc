@@ -195,6 +195,37 @@ TEST_P(SilentPacket, ALaterReadEndsTheConnection) {
 
 INSTANTIATE_TEST_SUITE_P(Rdma, SilentPacket, testing::Values(kPacket));
 
+// It takes the connection of TCP and never answers.
+TEST(SilentServer, WhatIsCancelledBeforeTheConnectionStandsLeavesTheAttemptAlone) {
+  for (const Way& way : {kStream, kPacket}) {
+    SCOPED_TRACE(name_of(way));
+    const int server = socket(AF_INET, SOCK_STREAM, 0);
+    Endpoint to = loopback(AF_INET);
+    ASSERT_EQ(bind(server, to.get(), to.length), 0);
+    ASSERT_EQ(listen(server, 4), 0);
+    ASSERT_EQ(getsockname(server, to.get(), &to.length), 0);
+    const int fd = new_socket(way);
+    const exs_qhandle_t q = exs_qcreate(4);
+    ASSERT_EQ(exs_connect(fd, to.get(), to.length, 0, q, tag(1)), 0);
+    char byte = 0;
+    ASSERT_EQ(exs_recv(fd, &byte, 1, 0, q, tag(7), kPlain), 0);
+    ASSERT_EQ(exs_send(fd, &byte, 0, 0, q, tag(8), kPlain), 0);
+    for (const int n : {8, 7}) {
+      ASSERT_EQ(exs_cancel(fd, EXS_CAF_AHANDLE, tag(n)), 0);
+      const exs_event_t cancelled = next_event(q);
+      EXPECT_EQ(cancelled.ahandle, tag(n));
+      EXPECT_EQ(cancelled.error, ECANCELED) << std::strerror(cancelled.error);
+    }
+    exs_event_t event{};
+    const timeval a_while{2, 0};
+    EXPECT_EQ(exs_qdequeue(q, &event, 1, &a_while), 0) << std::strerror(event.error);
+    close_now(fd);
+    close(server);
+    EXPECT_EQ(next_event(q).ahandle, tag(1));
+    EXPECT_EQ(exs_qdelete(q), 0);
+  }
+}
+
 // ThreadSanitizer cannot follow threads that a child of fork() starts.
 #if !defined(__SANITIZE_THREAD__)
 

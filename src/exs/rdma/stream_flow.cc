@@ -356,10 +356,9 @@ bool StreamFlow::advertise_one(Operation& op) {
 // ---- cancellation
 
 void StreamFlow::cancel() {
-  if (!in_) return;
   // A send of which bytes have gone cannot be taken back in the middle of the stream: it ends where
-  // it is.
-  posts_done();
+  // it is. Before the connection stands none has.
+  if (in_) posts_done();
   for (auto it = s_.ops.sends.begin(); it != s_.ops.sends.end();) {
     const auto next = std::next(it);
     if (it->cancellation.wanted() && it->handed == 0) s_.finish(s_.ops.sends, it, ECANCELED, 0);
