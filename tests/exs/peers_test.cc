@@ -1,6 +1,7 @@
 // Who is at the other end: settings, names, peers that have only TCP, plain sockets.
 #include <poll.h>
 
+#include <atomic>
 #include <thread>
 
 #include "../support/quiet_port.h"
@@ -145,6 +146,34 @@ TEST(Peers, APlainSocketStaysPlainTCP) {
   close(again);
   close(other);
   close(listener);
+  EXPECT_EQ(exs_qdelete(q), 0);
+}
+
+TEST(Peers, TwoThreadsMayBeTheFirstToUseAPlainSocket) {
+  const Listener listener(kTcp);
+  Endpoint to = loopback(AF_INET, listener.port);
+  const exs_qhandle_t q = exs_qcreate(4);
+  for (int round = 0; round < 200; ++round) {
+    const int fd = socket(AF_INET, SOCK_STREAM, 0);
+    ASSERT_EQ(connect(fd, to.get(), to.length), 0);
+    std::atomic<int> ready{0};
+    const auto meet = [&ready] {
+      ++ready;
+      while (ready != 2) std::this_thread::yield();
+    };
+    std::thread sender([&] {
+      meet();
+      EXPECT_EQ(exs_send(fd, "x", 1, 0, kBlock, 0, kPlain), 1) << std::strerror(errno);
+    });
+    char byte = 0;
+    meet();
+    EXPECT_EQ(exs_recv(fd, &byte, 1, 0, q, tag(round), kPlain), 0) << std::strerror(errno);
+    sender.join();
+    close_now(fd);
+    EXPECT_EQ(next_event(q).error, ECANCELED);
+    if (HasFailure()) break;
+    close_now(exs_accept(listener.fd, nullptr, 0, 0, kBlock, 0));
+  }
   EXPECT_EQ(exs_qdelete(q), 0);
 }
 

@@ -17,6 +17,21 @@ bool same_file(const Socket& socket) {
   return ::fstat(socket.fd, &now) == 0 && now.st_ino == socket.inode;
 }
 
+// False: there is none, or the application has closed it and the number names something else now.
+bool is_current(const std::shared_ptr<Socket>& socket) {
+  return socket != nullptr && (!socket->foreign || same_file(*socket));
+}
+
+// The application has closed it.
+void forget(Socket& socket) {
+  const os::MutexLock lock(socket.mutex);
+  socket.descriptor_lost = true;
+  socket.provider = nullptr;
+  socket.end.close();
+  socket.failed(EBADF);
+  socket.closed(0);
+}
+
 int int_option(int fd, int level, int name, int otherwise) {
   int value = otherwise;
   socklen_t length = sizeof value;
@@ -76,20 +91,13 @@ std::shared_ptr<Socket> socket_of(int fd) {
     return nullptr;
   }
   Engine& engine = Engine::instance();
-  auto socket = engine.find(fd);
-  if (socket != nullptr && socket->foreign && !same_file(*socket)) {
-    // The application has closed it, and the number names something else now.
-    {
-      const os::MutexLock lock(socket->mutex);
-      socket->descriptor_lost = true;
-      socket->provider = nullptr;
-      socket->end.close();
-      socket->failed(EBADF);
-      socket->closed(0);
-    }
-    socket = nullptr;
-  }
-  if (socket != nullptr) return socket;
+  const auto found = engine.find(fd);
+  if (is_current(found)) return found;
+  // Once more: another thread may just have taken it in.
+  const os::MutexLock one_at_a_time(engine.take_in_mutex);
+  const auto former = engine.find(fd);
+  if (is_current(former)) return former;
+  if (former != nullptr) forget(*former);
   return take_in(fd);
 }
 

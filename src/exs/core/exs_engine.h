@@ -67,6 +67,8 @@ class Engine final : public SocketHost {
   void add(const std::shared_ptr<Socket>& socket);
   [[nodiscard]] std::shared_ptr<Socket> find(int fd) const { return sockets_.find(fd); }
   void remove(int fd, const Socket* socket) override { sockets_.remove(fd, socket); }
+  // Held while a plain socket of the application's is taken in. Before all other locks.
+  os::Mutex take_in_mutex;
   // The application has closed the descriptor of `socket` by itself: ends the connection, later and
   // on the progress thread.
   void abandon_later(const std::shared_ptr<Socket>& socket);

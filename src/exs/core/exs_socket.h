@@ -1,7 +1,8 @@
 // A socket: what the calls of the API see. What moves its bytes is a Provider: RDMA or TCP.
 //
 // Everything here needs the socket's mutex, but for what is constant or atomic. Order of locks: the
-// engine's drive lock, then a socket's mutex, then a queue's. No thread holds two sockets' mutexes.
+// engine's take-in lock or drive lock, then a socket's mutex, then a queue's. No thread holds two
+// sockets' mutexes.
 #pragma once
 
 #include <infiniband/verbs.h>
