@@ -131,6 +131,7 @@ void renew_service();
 // This thread's bell; -1: it has none yet, or can't have one. Without the mutex.
 [[nodiscard]] int own_bell();
 
-[[nodiscard]] Deadline deadline_after(const timeval& limit);
+// When a call that begins now is over by SO_RCVTIMEO or SO_SNDTIMEO, `name`.
+[[nodiscard]] Deadline limit_from_now(const Rsocket& socket, int name);
 
 }  // namespace weft::rsockets

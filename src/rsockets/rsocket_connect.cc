@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <climits>
 #include <list>
 #include <thread>
 #include <unordered_map>
@@ -237,6 +238,13 @@ bool interrupted_asleep(Rsocket& socket, std::chrono::milliseconds limit)
   return poll(&one, 1, static_cast<int>(limit.count())) < 0 && errno == EINTR;
 }
 
+// For poll(2): without a limit -1, at the limit 0.
+int milliseconds_to(Deadline deadline) {
+  if (!deadline) return -1;
+  const auto left = std::chrono::ceil<std::chrono::milliseconds>(*deadline - Clock::now());
+  return static_cast<int>(std::clamp<std::int64_t>(left.count(), 0, INT_MAX));
+}
+
 // 0, or an errno with nothing changed.
 int begin_connect(Rsocket& socket, const SocketAddress& peer) {
   const auto device = rsocket_device();
@@ -337,6 +345,7 @@ int rconnect(int fd, const sockaddr* address, socklen_t length) {
 
   const RsLock lock(socket->mutex);
   advance_connect(*socket);
+  int at_limit = EALREADY;
   switch (socket->state) {
     case RsState::kConnected: return fail_minus(EISCONN);
     case RsState::kListening: return fail_minus(EISCONN);
@@ -352,11 +361,16 @@ int rconnect(int fd, const sockaddr* address, socklen_t length) {
           error != 0) {
         return fail_minus(error);
       }
-      if (socket->nonblocking) return fail_minus(EINPROGRESS);
+      at_limit = EINPROGRESS;
+      if (socket->nonblocking) return fail_minus(at_limit);
   }
-  if (await_connect(*socket, std::nullopt) == EINTR) return fail_minus(EINTR);
+  if (const int error = await_connect(*socket, limit_from_now(*socket, SO_SNDTIMEO)); error != 0) {
+    return fail_minus(error == EAGAIN ? at_limit : error);
+  }
   if (socket->state == RsState::kConnected) return 0;
-  return fail_minus(std::exchange(socket->so_error, 0));
+  if (socket->so_error != 0) return fail_minus(std::exchange(socket->so_error, 0));
+  // Another thread has closed it, or been told why connecting failed.
+  return fail_minus(socket->link == nullptr ? EBADF : ECONNABORTED);
 }
 
 int raccept(int fd, sockaddr* address, socklen_t* length) {
@@ -365,13 +379,15 @@ int raccept(int fd, sockaddr* address, socklen_t* length) {
   if (socket == nullptr) return -1;
   if (socket->type != SOCK_STREAM) return fail_minus(EOPNOTSUPP);
   RsLock lock(socket->mutex);
+  const auto deadline = limit_from_now(*socket, SO_RCVTIMEO);
   while (socket->ready.empty()) {
     if (socket->state != RsState::kListening) return fail_minus(EINVAL);
-    if (socket->nonblocking) return fail_minus(EAGAIN);
+    const int limit = milliseconds_to(deadline);
+    if (socket->nonblocking || limit == 0) return fail_minus(EAGAIN);
     (void)weft::os::lower_event(socket->wake.get());
     pollfd one{socket->wake.get(), POLLIN, 0};
     lock.unlock();
-    const int polled = poll(&one, 1, -1);
+    const int polled = poll(&one, 1, limit);
     const int error = errno;
     lock.lock();
     if (polled < 0 && error == EINTR) return fail_minus(EINTR);

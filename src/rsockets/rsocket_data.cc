@@ -23,12 +23,7 @@ class TimeLimit {
  public:
   TimeLimit(const Rsocket& socket, int name) : socket_(socket), name_(name) {}
   [[nodiscard]] Deadline deadline() {
-    if (!std::exchange(known_, true)) {
-      timeval limit{};
-      socklen_t length = sizeof limit;
-      if (getsockopt(socket_.fd, SOL_SOCKET, name_, &limit, &length) != 0) limit = {};
-      deadline_ = deadline_after(limit);
-    }
+    if (!std::exchange(known_, true)) deadline_ = limit_from_now(socket_, name_);
     return deadline_;
   }
 
@@ -203,7 +198,10 @@ bool valid(const iovec* parts, std::size_t count) {
 
 }  // namespace
 
-Deadline deadline_after(const timeval& limit) {
+Deadline limit_from_now(const Rsocket& socket, int name) {
+  timeval limit{};
+  socklen_t length = sizeof limit;
+  if (getsockopt(socket.fd, SOL_SOCKET, name, &limit, &length) != 0) return std::nullopt;
   if (limit.tv_sec == 0 && limit.tv_usec == 0) return std::nullopt;
   return Clock::now() + std::chrono::seconds(limit.tv_sec) +
          std::chrono::microseconds(limit.tv_usec);

@@ -5,14 +5,19 @@
 #include <poll.h>
 #include <rdma/rsocket.h>
 #include <sys/socket.h>
+#include <sys/time.h>
+#include <unistd.h>
 
 #include <cerrno>
+#include <chrono>
 #include <cstring>
+#include <thread>
 #include <utility>
 
 namespace {
 
 constexpr int kWaitMs = 20'000;
+constexpr int kLateMs = 8'000;
 
 int error_of(int fd) {
   int error = -1;
@@ -66,6 +71,79 @@ TEST_F(RsocketErrors, SoErrorTellsOfAResetOnce) {
   EXPECT_EQ(one.revents, POLLIN | POLLHUP);
   char octet = 0;
   EXPECT_EQ(rrecv(a_, &octet, 1, 0), 0);
+}
+
+// A TCP listener that never says whether it takes RDMA.
+class Silent {
+ public:
+  Silent() {
+    address_.sin_family = AF_INET;
+    address_.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    EXPECT_EQ(bind(fd_, address(), sizeof address_), 0);
+    EXPECT_EQ(listen(fd_, 4), 0);
+    socklen_t length = sizeof address_;
+    EXPECT_EQ(getsockname(fd_, address(), &length), 0);
+  }
+  ~Silent() { close(fd_); }
+  Silent(const Silent&) = delete;
+  Silent& operator=(const Silent&) = delete;
+  // Calls rconnect(): 0 or an errno.
+  int answer_to(int fd) { return rconnect(fd, address(), sizeof address_) == 0 ? 0 : errno; }
+
+ private:
+  sockaddr* address() { return reinterpret_cast<sockaddr*>(&address_); }
+
+  const int fd_ = socket(AF_INET, SOCK_STREAM, 0);
+  sockaddr_in address_{};
+};
+
+void limit_calls(int fd, int name) {
+  const timeval limit{0, 300'000};
+  EXPECT_EQ(rsetsockopt(fd, SOL_SOCKET, name, &limit, sizeof limit), 0) << std::strerror(errno);
+}
+
+class Stopwatch {
+ public:
+  [[nodiscard]] int milliseconds() const {
+    const auto spent = std::chrono::steady_clock::now() - begin_;
+    return static_cast<int>(std::chrono::duration_cast<std::chrono::milliseconds>(spent).count());
+  }
+
+ private:
+  const std::chrono::steady_clock::time_point begin_ = std::chrono::steady_clock::now();
+};
+
+TEST_F(RsocketErrors, ConnectingGoesOnAtTheTimeLimitOfTheCall) {
+  Silent silent;
+  a_ = rsocket(AF_INET, SOCK_STREAM, 0);
+  limit_calls(a_, SO_SNDTIMEO);
+  for (const int error : {EINPROGRESS, EALREADY}) {
+    const Stopwatch watch;
+    EXPECT_EQ(silent.answer_to(a_), error);
+    EXPECT_GE(watch.milliseconds(), 300);
+    EXPECT_LT(watch.milliseconds(), kLateMs);
+  }
+}
+
+TEST_F(RsocketErrors, AcceptKeepsToTheTimeLimit) {
+  limit_calls(listener_, SO_RCVTIMEO);
+  const Stopwatch watch;
+  EXPECT_EQ(raccept(listener_, nullptr, nullptr), -1);
+  EXPECT_EQ(errno, EAGAIN);
+  EXPECT_GE(watch.milliseconds(), 300);
+  EXPECT_LT(watch.milliseconds(), kLateMs);
+  make_pair();  // what comes in time is accepted
+}
+
+TEST_F(RsocketErrors, AThreadThatConnectsIsToldOfAClose) {
+  Silent silent;
+  const int fd = rsocket(AF_INET, SOCK_STREAM, 0);
+  int error = 0;
+  std::thread connecting([&] { error = silent.answer_to(fd); });
+  std::this_thread::sleep_for(std::chrono::milliseconds(300));
+  EXPECT_EQ(rclose(fd), 0);
+  connecting.join();
+  EXPECT_EQ(error, EBADF);
 }
 
 }  // namespace
