@@ -40,6 +40,7 @@ RULES = {
 GUARDS = {
     "src/exs/core/exs_cm_channel.h mutex_": "the life of another object",
     "src/exs/core/exs_device.h mutex_": "the order of changes of a list that is read without it",
+    "src/exs/core/exs_engine.h take_in_mutex": "the taking in of a plain socket, one at a time",
     "src/exs/core/exs_socket.h mutex": "all of a socket, and of its provider in other rooms",
     "src/files/protocol/file_attributes.cc mutex": "the permissions of files on the disk",
     "src/ibverbs/objects.h changing": "what calls with the MR read without it: the one at a time",
