@@ -126,6 +126,7 @@ Status QueuePairImpl::attach(std::unique_ptr<io::Transport> transport,
     if (const auto* srq = queues_.srq()) mine.receive_pd = srq->pd()->number();
     mine.hold_completions = device_.config().completions == CompletionMode::kAcked;
     writes_seen_ = 0;
+    drain_event_due_ = false;
     overflow_.store(false, std::memory_order_relaxed);
     state_.store(QpState::kRts, std::memory_order_release);
     result = os::guarded([&]() -> Status {
@@ -182,8 +183,9 @@ Status QueuePairImpl::move(QpState asked) {
   if (!follow(is_wired() ? wired_moves() : connected_moves(), to, asked)) {
     return fail(Error::kBadState);
   }
-  if (to == QpState::kError) return end();
   if (to == QpState::kReset && lane_.live()) return fail(Error::kBadState);
+  if (to != QpState::kSqd) drain_event_due_ = false;
+  if (to == QpState::kError) return end();
   if (to == QpState::kReset) flush_to_nowhere();
   if (to == from) return {};
   if (to == QpState::kSqd) return drain();

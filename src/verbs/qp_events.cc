@@ -41,6 +41,7 @@ void QueuePairImpl::first_fpdu() {
 void QueuePairImpl::stream_down(proto::StreamEnd how, TerminateCode code, bool by_peer) {
   if (outlives_link(how)) return;
   state_.store(QpState::kError, std::memory_order_release);
+  drain_event_due_ = false;
   // Posts that were under way when the state changed are in the queue by the time we have the lock.
   queues_.await_posts();
   flush_posted();

@@ -184,6 +184,7 @@ Status QueuePairImpl::reset_wired() {
     queues_.mute(false);
     ++wired_.generation;
     wired_.stranded = false;
+    drain_event_due_ = false;
     state_.store(QpState::kReset, std::memory_order_release);
   });
   return {};
