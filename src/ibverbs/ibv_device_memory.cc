@@ -15,6 +15,7 @@
 #include "ibverbs/local_keys.h"
 #include "ibverbs/registry.h"
 #include "os/cancel.h"
+#include "os/guarded.h"
 #include "os/lock.h"
 #include "os/say.h"
 
@@ -112,22 +113,28 @@ std::uint64_t device_memory_bytes() {
 
 ibv_dm* alloc_dm(ibv_context* handle, ibv_alloc_dm_attr* attr) {
   WEFT_MAY_FAIL(ibv_alloc_dm, fail_null);
-  const auto context = registry::find<Context>(handle);
-  if (!context || attr == nullptr || attr->comp_mask != 0) return fail_null(EINVAL);
-  if (const int error = refused(like::Act::kDmAlloc); error != 0) return fail_null(error);
-  const auto owner = owner_of(*context);
-  if (!owner) return fail_null(errno_of(owner.error()));
-  const auto segment = (*owner)->allocate(attr->length, attr->log_align_req);
-  if (!segment) return fail_null(errno_of(segment.error()));
-  auto dm = std::make_unique<Dm>();
-  dm->context = context.object();
-  dm->handle = *segment;
-  dm->pub.context = handle;
-  dm->pub.memcpy_to_dm = copy_to;
-  dm->pub.memcpy_from_dm = copy_from;
-  dm->pub.comp_mask = IBV_DM_MASK_HANDLE;
-  dm->pub.handle = next_dm_handle.fetch_add(1);
-  return registry::adopt(std::move(dm));
+  return or_null([&]() -> ibv_dm* {
+    const auto context = registry::find<Context>(handle);
+    if (!context || attr == nullptr || attr->comp_mask != 0) return fail_null(EINVAL);
+    if (const int error = refused(like::Act::kDmAlloc); error != 0) return fail_null(error);
+    const auto owner = owner_of(*context);
+    if (!owner) return fail_null(errno_of(owner.error()));
+    auto dm = std::make_unique<Dm>();
+    const auto segment = (*owner)->allocate(attr->length, attr->log_align_req);
+    if (!segment) return fail_null(errno_of(segment.error()));
+    dm->context = context.object();
+    dm->handle = *segment;
+    dm->pub.context = handle;
+    dm->pub.memcpy_to_dm = copy_to;
+    dm->pub.memcpy_from_dm = copy_from;
+    dm->pub.comp_mask = IBV_DM_MASK_HANDLE;
+    dm->pub.handle = next_dm_handle.fetch_add(1);
+    const auto adopted =
+        os::guarded([&]() -> Result<ibv_dm*> { return registry::adopt(std::move(dm)); });
+    if (adopted) return *adopted;
+    static_cast<void>((*owner)->free(*segment));
+    return fail_null(errno_of(adopted.error()));
+  });
 }
 
 int free_dm(ibv_dm* handle) {
@@ -142,26 +149,28 @@ int free_dm(ibv_dm* handle) {
 ibv_mr* reg_dm_mr(ibv_pd* pd_handle, ibv_dm* dm_handle, std::uint64_t offset, std::size_t length,
                   unsigned access) {
   WEFT_MAY_FAIL(ibv_reg_dm_mr, fail_null);
-  const auto pd = registry::find<Pd>(pd_handle);
-  const auto dm = registry::find<Dm>(dm_handle);
-  if (!pd || !dm || pd->context != dm->context) return fail_null(EINVAL);
-  if ((access & IBV_ACCESS_ZERO_BASED) == 0 || length == 0) return fail_null(EINVAL);
-  const std::optional<Access> rights = region_access(access);
-  const auto memory = memory_of(*dm);
-  if (!rights || memory == nullptr) return fail_null(EINVAL);
-  auto engine = memory->register_memory(*pd->engine, dm->handle, offset, length, *rights);
-  if (!engine) return fail_null(errno_of(engine.error()));
-  auto mr = std::make_unique<Mr>();
-  mr->engine = std::move(*engine);
-  if (!mr->pd.take(pd.object())) return fail_null(EINVAL);
-  mr->of_device_memory = true;
-  mr->pub.context = pd->pub.context;
-  mr->pub.pd = &pd->pub;
-  mr->pub.handle = next_dm_handle.fetch_add(1);
-  mr->pub.length = length;
-  mr->pub.lkey = give_lkey(*mr->engine);
-  mr->pub.rkey = mr->engine->rkey();
-  return registry::adopt(std::move(mr));
+  return or_null([&]() -> ibv_mr* {
+    const auto pd = registry::find<Pd>(pd_handle);
+    const auto dm = registry::find<Dm>(dm_handle);
+    if (!pd || !dm || pd->context != dm->context) return fail_null(EINVAL);
+    if ((access & IBV_ACCESS_ZERO_BASED) == 0 || length == 0) return fail_null(EINVAL);
+    const std::optional<Access> rights = region_access(access);
+    const auto memory = memory_of(*dm);
+    if (!rights || memory == nullptr) return fail_null(EINVAL);
+    auto engine = memory->register_memory(*pd->engine, dm->handle, offset, length, *rights);
+    if (!engine) return fail_null(errno_of(engine.error()));
+    auto mr = std::make_unique<Mr>();
+    mr->engine = std::move(*engine);
+    if (!mr->pd.take(pd.object())) return fail_null(EINVAL);
+    mr->of_device_memory = true;
+    mr->pub.context = pd->pub.context;
+    mr->pub.pd = &pd->pub;
+    mr->pub.handle = next_dm_handle.fetch_add(1);
+    mr->pub.length = length;
+    mr->pub.lkey = give_lkey(*mr->engine);
+    mr->pub.rkey = mr->engine->rkey();
+    return registry::adopt(std::move(mr));
+  });
 }
 
 }  // namespace weft::ibverbs

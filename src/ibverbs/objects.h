@@ -203,6 +203,7 @@ struct BuiltRequest {
 struct WrBuilder {
   os::Mutex open;  // held from wr_start to wr_complete or wr_abort
   std::vector<BuiltRequest> requests;
+  BuiltRequest without_place;  // there was no memory for it; never posted
   std::vector<Sge> sges;
   std::vector<std::uint8_t> bytes;
   int error = 0;  // the first mistake; wr_complete returns it and posts nothing

@@ -13,6 +13,7 @@
 #include "ibverbs/observed.h"
 #include "ibverbs/post.h"
 #include "ibverbs/windows.h"
+#include "os/guarded.h"
 
 namespace weft::ibverbs {
 namespace {
@@ -21,9 +22,22 @@ void note(Qp& qp, int error) {
   if (qp.builder.error == 0) qp.builder.error = error;
 }
 
+// Puts something into the builder. False, and the batch is lost: there is no memory.
+template <class Grow>
+bool grown(Qp& qp, Grow grow) {
+  const Status done = os::guarded([&]() -> Status {
+    grow();
+    return {};
+  });
+  if (!done) note(qp, errno_of(done));
+  return done.has_value();
+}
+
 BuiltRequest& begin(ibv_qp_ex* handle, SendOp op) {
   Qp& qp = *qp_of(handle);
-  BuiltRequest& request = qp.builder.requests.emplace_back();
+  const bool has_place = grown(qp, [&] { qp.builder.requests.emplace_back(); });
+  BuiltRequest& request = has_place ? qp.builder.requests.back() : qp.builder.without_place;
+  if (!has_place) request = {};
   request.wr.op = op;
   request.wr.wr_id = handle->wr_id;
   request.wr.flags = send_flags(handle->wr_flags);
@@ -32,10 +46,11 @@ BuiltRequest& begin(ibv_qp_ex* handle, SendOp op) {
   return request;
 }
 
-void begin_remote(ibv_qp_ex* handle, SendOp op, std::uint32_t rkey, std::uint64_t addr) {
+BuiltRequest& begin_remote(ibv_qp_ex* handle, SendOp op, std::uint32_t rkey, std::uint64_t addr) {
   BuiltRequest& request = begin(handle, op);
   request.wr.rkey = rkey;
   request.wr.remote_addr = addr;
+  return request;
 }
 
 std::uint64_t wide_immediate(__be32 imm_data) {
@@ -87,8 +102,7 @@ void wr_rdma_write(ibv_qp_ex* handle, std::uint32_t rkey, std::uint64_t addr) {
 }
 
 void wr_rdma_write_imm(ibv_qp_ex* handle, std::uint32_t rkey, std::uint64_t addr, __be32 imm) {
-  begin_remote(handle, SendOp::kWriteImm, rkey, addr);
-  qp_of(handle)->builder.requests.back().wr.imm_data = wide_immediate(imm);
+  begin_remote(handle, SendOp::kWriteImm, rkey, addr).wr.imm_data = wide_immediate(imm);
 }
 
 void wr_send(ibv_qp_ex* handle) { begin(handle, SendOp::kSend); }
@@ -111,8 +125,10 @@ void wr_atomic_write(ibv_qp_ex* handle, std::uint32_t, std::uint64_t, const void
 }
 void wr_future(ibv_qp_ex* handle) { note(*qp_of(handle), EOPNOTSUPP); }
 
-// The request that a setter is about; null, and a mistake noted, when there is none.
+// The request that a setter is about; null, and a mistake noted, when there is none, or the batch
+// is lost already.
 BuiltRequest* last(Qp& qp) {
+  if (qp.builder.error != 0) return nullptr;
   if (!qp.builder.requests.empty()) return &qp.builder.requests.back();
   note(qp, EINVAL);
   return nullptr;
@@ -132,10 +148,11 @@ void wr_set_sge_list(ibv_qp_ex* handle, std::size_t count, const ibv_sge* list) 
   Qp& qp = *qp_of(handle);
   BuiltRequest* request = last(qp);
   if (request == nullptr) return;
-  request->sges = count;
-  for (std::size_t i = 0; i < count; ++i) {
-    qp.builder.sges.push_back({list[i].addr, list[i].length, list[i].lkey});
-  }
+  const bool has_room = grown(qp, [&] {
+    for (std::size_t i = 0; i < count; ++i)
+      qp.builder.sges.push_back({list[i].addr, list[i].length, list[i].lkey});
+  });
+  if (has_room) request->sges = count;
 }
 
 void wr_set_sge(ibv_qp_ex* handle, std::uint32_t lkey, std::uint64_t addr, std::uint32_t length) {
@@ -151,7 +168,8 @@ void wr_set_inline_data_list(ibv_qp_ex* handle, std::size_t count, const ibv_dat
   request->wr.flags = request->wr.flags | SendFlags::kInline;
   for (std::size_t i = 0; i < count; ++i) {
     const auto* from = static_cast<const std::uint8_t*>(list[i].addr);
-    qp.builder.bytes.insert(qp.builder.bytes.end(), from, from + list[i].length);
+    std::vector<std::uint8_t>& bytes = qp.builder.bytes;
+    if (!grown(qp, [&] { bytes.insert(bytes.end(), from, from + list[i].length); })) return;
     request->bytes += list[i].length;
   }
 }
@@ -174,6 +192,7 @@ void observed_start(ibv_qp_ex* handle) {
 // may destroy both next.
 void finish(WrBuilder& builder) WEFT_NOT_ANALYZED {
   builder.requests.clear();
+  builder.without_place = {};
   builder.sges.clear();
   builder.bytes.clear();
   builder.error = 0;
