@@ -3,6 +3,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <array>
 #include <cstdlib>
 #include <string_view>
 
@@ -320,6 +321,60 @@ TEST(NthFails, AQueuePairIsWiredOrNot) {
   }
   EXPECT_EQ(ibv_destroy_cq(cq), 0);
   EXPECT_EQ(ibv_dealloc_pd(pd), 0);
+}
+
+TEST(NthFails, DeviceMemoryIsGivenOrNot) {
+  const Opened opened;
+  ibv_pd* const pd = ibv_alloc_pd(opened.get());
+  ibv_alloc_dm_attr attr{};
+  attr.length = 4096;
+  check(thing<ibv_dm>(
+      "device memory", [&] { return ibv_alloc_dm(opened.get(), &attr); }, ibv_free_dm));
+  ibv_dm* const dm = ibv_alloc_dm(opened.get(), &attr);
+  ASSERT_NE(dm, nullptr);
+  check(thing<ibv_mr>(
+      "region of device memory",
+      [&] {
+        return ibv_reg_dm_mr(pd, dm, 0, 4096, IBV_ACCESS_ZERO_BASED | IBV_ACCESS_LOCAL_WRITE);
+      },
+      ibv_dereg_mr));
+  EXPECT_EQ(ibv_free_dm(dm), 0);
+  EXPECT_EQ(ibv_dealloc_pd(pd), 0);
+}
+
+// A builder keeps its memory for later batches: each attempt has one of its own.
+TEST(NthFails, ABatchOfTheBuilderIsPostedOrNot) {
+  int refused = 0;
+  each_fails(Fails::kAllocation, [&](NthFails& fails) {
+    Connected pair([](ibv_qp_init_attr_ex& attr) {
+      attr.comp_mask |= IBV_QP_INIT_ATTR_SEND_OPS_FLAGS;
+      attr.send_ops_flags = IBV_QP_EX_WITH_RDMA_WRITE;
+    });
+    ibv_qp_ex* const qp = ibv_qp_to_qp_ex(pair.active.id->qp);
+    ASSERT_NE(qp, nullptr);
+    std::array<char, 8> data{};
+    const ibv_sge sge = pair.active.sge(0, 8);
+    const auto to = reinterpret_cast<std::uintptr_t>(pair.passive.memory.data());
+    const int result = fails.during([&] {
+      ibv_wr_start(qp);
+      qp->wr_flags = IBV_SEND_SIGNALED;
+      ibv_wr_rdma_write(qp, pair.passive.mr->rkey, to);
+      ibv_wr_set_inline_data(qp, data.data(), data.size());
+      ibv_wr_rdma_write(qp, pair.passive.mr->rkey, to);
+      ibv_wr_set_sge(qp, sge.lkey, sge.addr, sge.length);
+      return ibv_wr_complete(qp);
+    });
+    ibv_wc wc{};
+    if (result == 0) {
+      ASSERT_TRUE(next_completion(pair.active.id->send_cq, wc));
+      ASSERT_TRUE(next_completion(pair.active.id->send_cq, wc));
+    } else {
+      EXPECT_EQ(result, ENOMEM);
+      ++refused;
+    }
+    EXPECT_EQ(ibv_poll_cq(pair.active.id->send_cq, 1, &wc), 0);
+  });
+  EXPECT_GE(refused, 4);
 }
 
 }  // namespace
