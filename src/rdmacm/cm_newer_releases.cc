@@ -63,15 +63,15 @@ int rdma_query_addrinfo(rdma_cm_id* id, rdma_addrinfo** info) {
 
 int rdma_write_cm_event(rdma_cm_id* id, rdma_cm_event_type event, int status, uint64_t argument) {
   WEFT_CM_FORWARD(rdma_write_cm_event, id, event, status, argument)
+  const auto type = static_cast<int>(event);  // no value of the headers that Weft is built with
   return or_minus([&]() -> int {
-    const auto type = static_cast<int>(event);
     if (type != kEventUser && type != kEventInternal) return fail_minus(EINVAL);
     const weft::os::MutexLock lock(state().mutex);
     const std::shared_ptr<Id> owner = live_id(id);
     if (owner == nullptr) return fail_minus(EINVAL);
     auto written = std::make_unique<Event>();
     written->pub.id = id;
-    written->pub.event = event;
+    written->pub.event = static_cast<rdma_cm_event_type>(type);
     written->pub.status = status;
     std::memcpy(&written->pub.param, &argument, sizeof argument);  // param.arg of newer headers
     queue_event(owner, std::move(written));
