@@ -70,6 +70,8 @@ auto serve(int fd, Call call, Plain plain, Laned laned) {
 void note_passed(const msghdr* message);
 // The next program takes the place of this one: what lies in rings goes to TCP, of all numbers.
 void before_exec();
+// A child is about to be made past fork()'s handlers, by these flags of clone(2).
+void before_clone(unsigned long flags);
 // The numbers that came with this message mean something new.
 void note_arrived(const msghdr& message);
 

@@ -128,6 +128,10 @@ void before_exec() {
   }
 }
 
+void before_clone(unsigned long flags) {
+  if ((flags & CLONE_FILES) == 0 && !borrowing()) leave_range(0, ~0U, stays);
+}
+
 void note_passed(const msghdr* message) {
   if (message == nullptr) return;
   each_passed(*message, [](int fd) { leave_to_kernel(fd, Why::kShared); });
@@ -240,15 +244,14 @@ WEFT_SEEN FILE* popen(const char* command, const char* mode) {
 // fork() by other names: its handlers do not run. The child makes no rings of its own either.
 WEFT_SEEN pid_t _Fork() {
   WEFT_NEXT(_Fork);
-  if (!borrowing()) leave_range(0, ~0U, stays);
+  before_clone(0);
   return next();
 }
 
 // `more`: parent_tid, tls, child_tid, as far as the flags ask for them.
 WEFT_SEEN int clone(int (*run)(void*), void* stack, int flags, void* argument, ...) {
   WEFT_NEXT(clone);
-  const bool shares_numbers = (static_cast<unsigned>(flags) & CLONE_FILES) != 0;
-  if (!shares_numbers && !borrowing()) leave_range(0, ~0U, stays);
+  before_clone(static_cast<unsigned>(flags));
   va_list more;
   va_start(more, argument);
   void* const parent_tid = va_arg(more, void*);

@@ -2,7 +2,6 @@
 // libseccomp filters so.
 #include <fcntl.h>
 #include <linux/close_range.h>
-#include <sched.h>
 #include <sys/prctl.h>
 #include <sys/syscall.h>
 #include <unistd.h>
@@ -16,10 +15,6 @@
 namespace weft::sockets::granted {
 namespace {
 
-void note_clone(unsigned long flags) {
-  if ((flags & CLONE_FILES) == 0 && !borrowing()) leave_range(0, ~0U, stays);
-}
-
 void note_close_range(unsigned first, unsigned last, unsigned flags) {
   if ((flags & CLOSE_RANGE_CLOEXEC) == 0 && !borrowing()) leave_range(first, last, closes);
 }
@@ -27,10 +22,10 @@ void note_close_range(unsigned first, unsigned last, unsigned flags) {
 // The kernel is about to do this for the process as a whole.
 void note_process(long number, const long* arguments) {
   switch (number) {
-    case SYS_clone: return note_clone(static_cast<unsigned long>(arguments[0]));
+    case SYS_clone: return before_clone(static_cast<unsigned long>(arguments[0]));
     case SYS_clone3:
     case SYS_fork:
-    case SYS_vfork: return note_clone(0);
+    case SYS_vfork: return before_clone(0);
     case SYS_execve:
     case SYS_execveat: return before_exec();
     case SYS_exit_group:
