@@ -200,9 +200,10 @@ def lost(_):
         if "--check" in options:
             check("transport retry counter exceeded: an RDMA Write" in said and
                   "lkey" not in said, said)
-    lines, _said = run("complete send on 3rd with RETRY_EXC_ERR, delivered", "losses")
-    same(lines[:8], [*ends, came[0]])
-    same(lines[8:10], ["2 arrived", "3 arrived"])
+    for options in ((), ("--path", "tcp"), ("--personality", "roce")):
+        lines, _said = run("complete send on 3rd with RETRY_EXC_ERR, delivered", "replies",
+                           *options)
+        same(lines[:10], [*ends, *came, "3 arrived"])
     _lines, said = run("complete send on 3rd with RETRY_EXC_ERR, lost as gone\n"
                        "kill SIGTERM after gone", "losses", status=-signal.SIGTERM)
     check("line 2: this process gets SIGTERM" in said, said)

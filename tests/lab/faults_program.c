@@ -1,6 +1,6 @@
 // A program whose calls and completions `weft run --faults` lets fail.
 // faults_program writes|extended|receives|registers|events|connects|broken|caps|messages|
-//   large|lists|losses|ids|ends|sleeps
+//   large|lists|losses|replies|ids|ends|sleeps
 #include <errno.h>
 #include <poll.h>
 #include <stdbool.h>
@@ -344,8 +344,9 @@ static int lists(void) {
 }
 
 // A request that is refused, and six Writes, each to a place of its own: how they end, and which
-// have arrived.
-static int losses(void) {
+// have arrived: those that ended with success are waited for, with `replies` that behind them too,
+// of which the acknowledgment alone was lost.
+static int losses(bool replies) {
   struct pair p = connect_pair(16);
   struct ibv_mr* mr = memory_of(p.client);
   volatile uint64_t* words = mr->addr;
@@ -374,7 +375,8 @@ static int losses(void) {
     good += wc.status == IBV_WC_SUCCESS;
   }
   print_state(p.client->qp);
-  for (int i = 0; i < 10000 && (good == 0 || words[good] == 0); i++) usleep(1000);
+  const int last = replies ? good + 1 : good;
+  for (int i = 0; i < 10000 && (last == 0 || words[last] == 0); i++) usleep(1000);
   for (int i = 1; i <= kRequests; i++) printf("%d %s\n", i, words[i] != 0 ? "arrived" : "lost");
   return 0;
 }
@@ -415,7 +417,7 @@ int main(int argc, char** argv) {
   if (strcmp(what, "messages") == 0) return messages();
   if (strcmp(what, "large") == 0) return large();
   if (strcmp(what, "lists") == 0) return lists();
-  if (strcmp(what, "losses") == 0) return losses();
+  if (strcmp(what, "losses") == 0 || strcmp(what, "replies") == 0) return losses(what[0] == 'r');
   if (strcmp(what, "ids") == 0 || strcmp(what, "ends") == 0) return ids(what[0] == 'e');
   open_first();
   sleep(20);
