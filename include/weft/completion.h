@@ -72,6 +72,8 @@ class CompletionQueue {
   [[nodiscard]] virtual std::shared_ptr<CompletionChannel> channel() const = 0;
   [[nodiscard]] virtual void* context() const = 0;      // the caller's, from CqOptions
   [[nodiscard]] virtual std::size_t users() const = 0;  // QPs attached (a QP may count twice)
+  // It has lost a completion at least once. Each time, the QPs that use it go to the error state;
+  // the event kCqError comes the first time.
   [[nodiscard]] virtual bool overflowed() const = 0;
 };
 

@@ -160,7 +160,7 @@ void CompletionQueueImpl::push(const WorkCompletion& wc, bool solicited, SlotsTo
     const std::uint32_t count = count_.load(std::memory_order_relaxed);
     assert(count <= depth_ && head_ < depth_);
     if (count == depth_) {
-      overflowed = !overflowed_.exchange(true, std::memory_order_acq_rel);
+      overflowed = !overflowing_.exchange(true, std::memory_order_acq_rel);
     } else {
       std::uint32_t at = head_ + count;
       if (at >= depth_) at -= depth_;
@@ -198,9 +198,10 @@ void CompletionQueueImpl::overflow() {
     if (const auto cq = weak.lock()) cq->fail_users();
   });
   if (!told) {  // the next completion for which there is no room tries again
-    overflowed_.store(false, std::memory_order_release);
+    overflowing_.store(false, std::memory_order_release);
     return;
   }
+  if (overflowed_.exchange(true, std::memory_order_acq_rel)) return;  // the program knows
   AsyncEvent event;
   event.type = AsyncEventType::kCqError;
   event.cq = weak_from_this();
@@ -209,6 +210,7 @@ void CompletionQueueImpl::overflow() {
 }
 
 void CompletionQueueImpl::fail_users() {
+  overflowing_.store(false, std::memory_order_release);  // from here on, whoever lacks room says so
   std::vector<std::shared_ptr<CqUser>> users;
   {
     const os::MutexLock lock(users_mutex_);

@@ -109,7 +109,8 @@ class CompletionQueueImpl final : public ChannelMember,
   std::uint32_t head_ WEFT_GUARDED_BY(lock_) = 0;
   std::atomic<std::uint32_t> count_{0};         // changed with lock_ held
   std::atomic<std::uint8_t> armed_{kNotArmed};  // changed with lock_ held
-  std::atomic<bool> overflowed_{false};
+  std::atomic<bool> overflowed_{false};         // ever
+  std::atomic<bool> overflowing_{false};        // its users are about to be failed
   std::atomic<std::uint64_t> polls_{0};
   std::atomic<std::uint64_t> empty_polls_{0};
 

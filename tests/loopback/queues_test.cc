@@ -265,6 +265,39 @@ TEST(CompletionQueue, OverflowHurtsOnlyTheQueuePairsOfThatQueue) {
   take_success(*d.recv_cq, 1);
 }
 
+// No completion is lost in silence, however often it happens.
+TEST(CompletionQueue, OverflowsOfOneQueueEachFailWhoUsesIt) {
+  Host host;
+  EndpointOptions tiny;
+  tiny.cq_depth = 4;
+  Endpoint first(host, tiny);
+  Endpoint peer(host);
+  connect(host, first, host, peer);
+  Memory memory(host, 64);
+  const auto overflow = [&](QueuePair& qp) {
+    for (std::uint64_t id = 1; id <= 12; ++id) {
+      (void)qp.post_send(wr_write(id, memory.rkey(), memory.to()));
+    }
+    EXPECT_TRUE(eventually([&] { return qp.state() == QpState::kError; }));
+  };
+  overflow(*first.qp);
+  std::array<WorkCompletion, 16> wcs;
+  while (first.send_cq->poll(wcs) != 0) {
+  }
+  EndpointOptions same = tiny;
+  same.send_cq = first.send_cq;
+  Endpoint second(host, same);
+  Endpoint other(host);
+  connect(host, second, host, other);
+  EXPECT_EQ(second.qp->state(), QpState::kRts);
+  overflow(*second.qp);
+  int told = 0;
+  while (const auto event = host.async_event(milliseconds(50))) {
+    told += static_cast<int>(event->type == AsyncEventType::kCqError);
+  }
+  EXPECT_EQ(told, 1);
+}
+
 TEST(CompletionQueue, ResizeKeepsWhatIsQueuedAndMayRunUnderLoad) {
   EndpointOptions options;
   options.cq_depth = 512;

@@ -200,7 +200,7 @@ Endpoint::Endpoint(ProtectionDomain& pd, const EndpointOptions& options)
   CqOptions cq;
   cq.depth = options.cq_depth;
   cq.channel = channel;
-  send_cq = must(device.create_cq(cq), "create a CQ");
+  send_cq = options.send_cq ? options.send_cq : must(device.create_cq(cq), "create a CQ");
   recv_cq = must(device.create_cq(cq), "create a CQ");
   QpOptions q;
   q.send_cq = send_cq;

@@ -136,6 +136,7 @@ struct EndpointOptions {
   bool with_channel = false;  // one completion channel for both CQs
   bool signal_all = false;
   std::shared_ptr<SharedReceiveQueue> srq = nullptr;
+  std::shared_ptr<CompletionQueue> send_cq = nullptr;  // made if null
 };
 
 inline EndpointOptions with_channel() {
