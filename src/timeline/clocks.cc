@@ -134,7 +134,8 @@ std::uint64_t Clocks::common(std::size_t process, std::uint64_t time) const {
   if (time == kNever) return kNever;
   const Difference& d = clocks_[of_process_[process]].difference;
   if (d.offset_ns == 0 && d.drift == 0) return time;
-  const double more = d.offset_ns + d.drift * less(time, d.since);
+  // `time` is by the other clock: the offset is no time in which they drifted.
+  const double more = d.offset_ns + d.drift * (less(time, d.since) - d.offset_ns) / (1 + d.drift);
   return time - static_cast<std::uint64_t>(std::llround(more));
 }
 

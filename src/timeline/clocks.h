@@ -18,7 +18,8 @@ struct Delay {
   std::uint64_t received = 0;  // by that of the receiver
 };
 
-// The other clock says  offset + drift * (time - since)  more than the one at `time`.
+// The other clock says  offset + drift * (time - since)  more than the one at `time`. All times are
+// by the one.
 struct Difference {
   double offset_ns = 0;
   double drift = 0;

@@ -225,6 +225,35 @@ TEST(TimelineClocks, OtherMachinesAreBroughtToTheClockOfTheFirst) {
   EXPECT_EQ(clocks.common(b, kNever), kNever);
 }
 
+// Ten days lie between their times, and one clock is fast: what counts for the drift is the time by
+// the clock of the first one.
+TEST(TimelineClocks, TheOffsetIsNotTakenForTimeInWhichTheClocksDrifted) {
+  constexpr std::uint64_t kDays = 10ULL * 86'400 * 1'000'000'000;
+  constexpr std::uint64_t kDelay = 20'000;
+  for (const bool first_is_later : {false, true}) {
+    const auto first = [&](std::uint64_t at) { return at + (first_is_later ? kDays : 0); };
+    const auto other = [&](std::uint64_t at) {
+      return at + at / 25'000 + (first_is_later ? 0 : kDays);
+    };
+    Scene scene;
+    const std::size_t a = scene.process("a", "one");
+    const std::size_t b = scene.process("b", "two");
+    scene.connect(a, b);
+    std::uint64_t last = 1'000'000'000;
+    for (int i = 0; i < 300; ++i, last += 10'000'000) {
+      scene.send(a, b, 64, {.posted = first(last), .placed = other(last + kDelay)});
+      scene.send(b, a, 64, {.posted = other(last), .placed = first(last + kDelay)});
+    }
+    const Story story = scene.story();
+    const Clocks clocks(story);
+    for (std::uint64_t at = 1'000'000'000; at <= last; at += 500'000'000) {
+      const auto off = static_cast<std::int64_t>(clocks.common(b, other(at)) - first(at));
+      EXPECT_LE(std::abs(off), 2 * static_cast<std::int64_t>(kDelay))
+          << first_is_later << " " << at;
+    }
+  }
+}
+
 // The sender was interrupted before it noted that its octets were out.
 TEST(TimelineClocks, OctetsMayArriveBeforeTheyAreNotedAsOut) {
   Scene scene;
