@@ -195,10 +195,10 @@ class EndOfConnection {
     if (is(Now::kTransport)) return Cause::kTransport;
     if (is(Now::kDoorbell)) return Cause::kDoorbell;
     if (is(Now::kUnpolled)) return is(Now::kAsleep) ? Cause::kWakeUp : Cause::kNotPolled;
-    if (is(Now::kRegistering)) return Cause::kRegistering;
     // With nothing to send. Of a program that wants no answer, what is done is no wait.
     if (is(Now::kOutstanding) || is(Now::kIncoming) || (answers_ && is(Now::kUnderWay)))
       return deepest_ <= 1 ? Cause::kOneAtATime : Cause::kTransport;
+    if (is(Now::kRegistering)) return Cause::kRegistering;
     if (is(Now::kPeersTurn) || out_.requests == 0) return Cause::kPeerBusy;
     return Cause::kNotPosting;
   }
@@ -238,7 +238,7 @@ constexpr std::array kExplains = {Cause::kReceiveLate,    Cause::kNotPolled, Cau
                                   Cause::kPeerReceiveLate};
 constexpr std::array kBusiest = {Cause::kReceiveLate, Cause::kPeerReceiveLate, Cause::kTransport,
                                  Cause::kDoorbell,    Cause::kNotPolled,       Cause::kWakeUp,
-                                 Cause::kRegistering, Cause::kOneAtATime,      Cause::kPeerBusy,
+                                 Cause::kOneAtATime,  Cause::kRegistering,     Cause::kPeerBusy,
                                  Cause::kNotPosting};
 static_assert(kExplains.size() == kCauses && kBusiest.size() == kCauses);
 

@@ -1,7 +1,7 @@
 // The waits of each process, and whose matter they are.
 //
-// At each moment a connection is in one state, as seen from one of its ends. The state is the first
-// of the causes below that holds then.
+// At each moment a connection is in one state, as seen from one of its ends. Where several causes
+// hold, the state is the first of them in the table of docs/timeline.md.
 #pragma once
 
 #include <array>
@@ -20,7 +20,7 @@ enum class Cause : std::uint8_t {
   // The program's.
   kReceiveLate,  // a message of the peer waited for a receive
   kNotPolled,    // a completion waited to be polled
-  kRegistering,  // memory was registered, and nothing else was under way
+  kRegistering,  // memory was registered, and nothing was under way
   kOneAtATime,   // the one request that was posted was under way
   kNotPosting,   // there was nothing to send
   // Weft's.

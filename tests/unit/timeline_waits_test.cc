@@ -122,6 +122,26 @@ TEST_F(TimelineWaits, RegisteringBetweenRequests) {
   EXPECT_EQ(largest().cause, Cause::kRegistering);
 }
 
+// It waits for nobody where the requests would have been under way just as long.
+TEST_F(TimelineWaits, RegisteringWhileRequestsAreUnderWay) {
+  scene_.send(client_, server_, 64, {.posted = 10 * kUs, .completed = 9'000 * kUs}, Op::kRead);
+  scene_.call(client_, "ibv_reg_mr", 100 * kUs, 8'900 * kUs);
+  EXPECT_EQ(largest().cause, Cause::kOneAtATime);
+  scene_.send(client_, server_, 64, {.posted = 20 * kUs, .completed = 9'000 * kUs}, Op::kRead);
+  EXPECT_EQ(largest().cause, Cause::kTransport);
+}
+
+// On another connection.
+TEST_F(TimelineWaits, RegisteringBesideAConnectionWithARequest) {
+  scene_.send(client_, server_, 64, {.posted = 10 * kUs}, Op::kWrite);
+  scene_.send(client_, server_, 64, {.posted = 9'000 * kUs}, Op::kWrite);
+  scene_.call(client_, "ibv_reg_mr", 100 * kUs, 8'900 * kUs);
+  EXPECT_EQ(largest().cause, Cause::kRegistering);
+  scene_.connect(client_, server_, 10);
+  scene_.send(client_, server_, 64, {.posted = 10 * kUs, .completed = 9'000 * kUs}, Op::kRead);
+  EXPECT_EQ(largest().cause, Cause::kOneAtATime);
+}
+
 // Calls that were over before count for nothing; one that began before them may still last.
 TEST_F(TimelineWaits, ACallThatBeganBeforeTheConnection) {
   scene_.call(client_, "ibv_reg_mr", 10, 9'000 * kUs);
