@@ -3,7 +3,6 @@
 #include <poll.h>
 
 #include <algorithm>
-#include <cstring>
 #include <limits>
 
 namespace weft::video {
@@ -20,10 +19,6 @@ constexpr std::uint32_t kAlign = 64;  // of pixels
 constexpr std::uint32_t kCreditsNeeded = 3;
 // A server that says nothing must not keep the window on the screen.
 constexpr std::chrono::seconds kStopWait{2};
-
-std::int64_t ns(Clock::duration d) {
-  return std::chrono::duration_cast<std::chrono::nanoseconds>(d).count();
-}
 
 }  // namespace
 
@@ -80,12 +75,6 @@ Outcome<void> Player::play() {
                                           IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE);
   if (!memory) return tl::unexpected(memory.error());
   memory_ = std::move(*memory);
-  next_index_ = options.first;
-  last_number_ = position_ = options.first;
-  end_ = options.loop ? std::numeric_limits<std::uint64_t>::max() : records_;
-  if (options.frames != 0) end_ = std::min(end_, options.first + options.frames);
-  grants_.limit = grants_.told = options_.slots;
-  grants_.at.assign(options_.slots, Clock::now());
   files::PlayRequest request;
   request.handle = handle_;
   request.offset = film_.first_offset;
@@ -94,8 +83,9 @@ Outcome<void> Player::play() {
   request.slots = options_.slots;
   request.records = records_;
   request.record = options.first;
-  request.limit = grants_.limit;
+  request.limit = options_.slots;
   request.flags = options.loop ? std::uint32_t{files::kPlayLoop} : 0;
+  playback_.emplace(path_, film_, records_, options_, Clock::now());
   return client_->post(request);
 }
 
@@ -107,7 +97,7 @@ std::uint8_t* Player::slot_data(unsigned slot) const {
 
 Outcome<std::size_t> Player::progress() {
   for (std::size_t count = 0;; ++count) {
-    if (over_) return count;
+    if (playback_->is_over()) return count;
     auto got = client_->next();
     if (!got) return tl::unexpected(got.error());
     if (!*got) return count;
@@ -118,168 +108,62 @@ Outcome<std::size_t> Player::progress() {
 }
 
 Outcome<void> Player::record_arrived(std::uint32_t number) {
-  const auto slot = static_cast<unsigned>(sequence_ % options_.slots);
-  const bool stale = seek_to_ || seek_under_way_ || sequence_ < stale_until_;
-  if (sequence_++ >= grants_.limit || number >= records_) {
-    return failed(EPROTO, path_, "the server sent a frame that was not asked for");
-  }
-  const auto now = Clock::now();
-  const std::int64_t fetch = ns(now - grants_.at.front());
-  grants_.at.pop_front();
-  stats_.fetch_ns += fetch;
-  stats_.fetch_max_ns = std::max(stats_.fetch_max_ns, fetch);
-  stats_.bytes += film_.record_bytes();
-  if (stale) return release();
-  if (number < last_number_) loop_base_ += records_;
-  last_number_ = number;
-  const std::uint8_t* data = slot_data(slot);
-  if (film_.mark_bytes != 0 && std::memcmp(data, kFrameMark.data(), film_.mark_bytes) != 0) {
-    return failed(EBADMSG, path_,
-                  "frame " + std::to_string(number) +
-                      " is damaged, or has parameters of its own, which are not supported");
-  }
-  ready_.push_back(
-      {loop_base_ + number, number, {data + film_.mark_bytes, film_.frame_bytes}, now});
-  if (!started_) {
-    started_ = now;
-    start_index_ = ready_.back().index;
-    // The clock stands at this frame until pause() ends.
-    if (paused_at_) paused_at_ = now;
-  }
-  return {};
+  const std::uint8_t* data = slot_data(playback_->next_slot());
+  if (auto ok = playback_->record_arrived(number, data, Clock::now()); !ok) return ok;
+  return grant();
 }
 
 Outcome<void> Player::answer_arrived(const files::Answer& answer) {
   if (answer.op == Op::kPlay) {
-    over_ = true;
     if (answer.error == ENODATA) return failed(ESTALE, path_, "the file became shorter");
     if (answer.error != 0) return tl::unexpected(files::explain(answer.error, path_));
     const auto reply = client_->read<files::PlayReply>(answer);
     if (!reply) return tl::unexpected(reply.error());
-    stats_.server_cpu_us = reply->cpu_us;
+    playback_->ended(reply->cpu_us);
     return {};
   }
   if (answer.op != Op::kGrant) return {};
-  grants_.under_way = false;
   if (answer.error != 0) return tl::unexpected(files::explain(answer.error, path_));
   const auto reply = client_->read<files::GrantReply>(answer);
   if (!reply) return tl::unexpected(reply.error());
-  if (std::exchange(seek_under_way_, false)) stale_until_ = reply->records;
+  playback_->granted(reply->records);
   return grant();
 }
 
-// Slots come back in the order in which they were filled.
-Outcome<void> Player::release() {
-  ++grants_.limit;
-  grants_.at.push_back(Clock::now());
-  return grant();
-}
-
-// One GRANT at a time: what is released meanwhile goes with the next.
 Outcome<void> Player::grant() {
-  if (grants_.under_way || over_ || (grants_.limit == grants_.told && !seek_to_)) return {};
+  const auto next = playback_->next_grant();
+  if (!next) return {};
   files::GrantRequest request;
   request.handle = handle_;
-  request.limit = grants_.told = grants_.limit;
-  if (seek_to_) {
-    request.record = *std::exchange(seek_to_, std::nullopt);
+  request.limit = next->limit;
+  if (next->seek) {
+    request.record = *next->seek;
     request.flags = files::kGrantSeek;
-    seek_under_way_ = true;
   }
-  grants_.under_way = true;
-  ++stats_.requests;
   return client_->post(request);
 }
 
-Clock::time_point Player::due_time(std::uint64_t index) const {
-  const std::int64_t after = film_.due_ns(index) - film_.due_ns(start_index_);
-  return *started_ + std::chrono::nanoseconds(after);
-}
-
-std::uint64_t Player::index_due(Clock::time_point now) const {
-  const auto since = static_cast<double>(ns(now - *started_));
-  return start_index_ +
-         static_cast<std::uint64_t>(std::max(0.0, since) * film_.rate_num / film_.rate_den / 1e9);
-}
-
 std::optional<Player::Frame> Player::due(Clock::time_point now) {
-  if (ready_.empty() || finished()) return std::nullopt;
-  // A film that is paused shows the frame where it stands: the first after a seek.
-  if (paused_at_ && ready_.front().index != start_index_) return std::nullopt;
-  if (!options_.paced) return ready_.front();
-  if (!paused_at_ && due_time(ready_.front().index) > now) return std::nullopt;
-  while (!paused_at_ && ready_.size() > 1 && due_time(ready_[1].index) <= now) {
-    ready_.pop_front();
-    if (!release()) return std::nullopt;  // progress() will say why
-  }
-  return ready_.front();
+  auto frame = playback_->due(now);
+  if (!grant()) return std::nullopt;  // progress() will say why
+  return frame;
 }
 
 Outcome<void> Player::shown(const Frame& frame, Clock::time_point now) {
-  ready_.pop_front();
-  if (stats_.shown++ == 0) stats_.first_shown = now;
-  stats_.last_shown = now;
-  if (frame.index > next_index_) stats_.dropped += frame.index - next_index_;
-  next_index_ = frame.index + 1;
-  position_ = frame.number;
-  Clock::time_point wanted = frame.arrived;
-  if (options_.paced) {
-    wanted = std::max(wanted, due_time(frame.index));
-    if (now > due_time(frame.index + 1) && !paused_at_) ++stats_.late;
-  }
-  const std::int64_t flip = std::max<std::int64_t>(0, ns(now - wanted));
-  stats_.flip_ns += flip;
-  stats_.flip_max_ns = std::max(stats_.flip_max_ns, flip);
-  if (auto ok = release(); !ok) return ok;
-  if (!options_.paced || paused_at_ || seek_to_ || seek_under_way_) return {};
-  const std::uint64_t wanted_index = index_due(now);
-  if (wanted_index <= frame.index + options_.slots) return {};
-  return jump(std::min(wanted_index + 1, end_ - 1));
-}
-
-// Leaves out what would come too late anyway. The clock goes on.
-Outcome<void> Player::jump(std::uint64_t index) {
-  while (!ready_.empty()) {
-    ready_.pop_front();
-    if (auto ok = release(); !ok) return ok;
-  }
-  seek_to_ = static_cast<std::uint32_t>(index % records_);
-  loop_base_ = index - *seek_to_;
-  last_number_ = *seek_to_;
+  playback_->shown(frame, now);
   return grant();
 }
 
 Outcome<void> Player::seek(std::uint32_t number) {
-  number = std::min(number, records_ - 1);
-  started_.reset();
-  next_index_ = loop_base_ + number;
-  position_ = number;
-  return jump(next_index_);
-}
-
-std::optional<Clock::time_point> Player::next_time() const {
-  if (ready_.empty() || finished()) return std::nullopt;
-  if (paused_at_) {
-    return ready_.front().index == start_index_ ? std::optional(*paused_at_) : std::nullopt;
-  }
-  return options_.paced ? due_time(ready_.front().index) : Clock::time_point{};
-}
-
-void Player::pause(bool on, Clock::time_point now) {
-  if (on == paused()) return;
-  if (on) {
-    paused_at_ = now;
-    return;
-  }
-  if (started_) *started_ += now - *paused_at_;
-  paused_at_.reset();
+  playback_->seek(number, Clock::now());
+  return grant();
 }
 
 Outcome<void> Player::stop() {
-  if (over_) return {};
+  if (playback_->is_over()) return {};
   if (auto ok = client_->post(files::CloseRequest{handle_}); !ok) return ok;
   const auto until = Clock::now() + kStopWait;
-  while (!over_) {
+  while (!playback_->is_over()) {
     if (auto ok = client_->arm(); !ok) return ok;
     const auto got = client_->next();
     if (!got) return tl::unexpected(got.error());
@@ -291,10 +175,9 @@ Outcome<void> Player::stop() {
     }
     const files::Answer& answer = (*got)->answer;
     if ((*got)->is_record || answer.op != Op::kPlay) continue;
-    over_ = true;
-    if (answer.error != 0) continue;
-    const auto reply = client_->read<files::PlayReply>(answer);
-    if (reply) stats_.server_cpu_us = reply->cpu_us;
+    const auto reply = answer.error == 0 ? client_->read<files::PlayReply>(answer)
+                                         : tl::unexpected(files::Failed{});
+    playback_->ended(reply ? reply->cpu_us : 0);
   }
   return {};
 }

@@ -2,54 +2,25 @@
 //
 // The server pushes frames into a few slots of this side's memory (PLAY in docs/data-protocol.md).
 // The player says which frame is due, and grants the slot to the server again when the caller is
-// done with it. Frames are due by the clock; a film that falls behind drops frames, and asks the
-// server to leave some out when it is behind by more than its slots hold.
+// done with it: playback.h decides, this is the connection.
 //
 // One thread.
 #pragma once
 
-#include <chrono>
 #include <cstdint>
-#include <deque>
 #include <memory>
 #include <optional>
-#include <span>
 #include <string>
 
 #include "files/client/data_client.h"
 #include "files/video/film.h"
+#include "files/video/playback.h"
 
 namespace weft::video {
 
-using Clock = std::chrono::steady_clock;
-
-struct PlayOptions {
-  unsigned slots = 3;  // frames of memory, 2 to files::kMaxSlots
-  bool paced = true;   // by the clock; else as fast as they come, without dropping any
-  bool loop = false;
-  std::uint32_t first = 0;   // frame
-  std::uint64_t frames = 0;  // to be played; 0: all
-};
-
-struct PlayStats {
-  std::uint64_t shown = 0, dropped = 0;
-  std::uint64_t late = 0;      // shown more than one frame's time after they were due
-  std::uint64_t requests = 0;  // messages to the server since PLAY
-  std::uint64_t bytes = 0;
-  std::int64_t fetch_ns = 0, fetch_max_ns = 0;  // from the grant of a slot until a frame is in it
-  std::int64_t flip_ns = 0, flip_max_ns = 0;    // from when a frame is there or due until shown
-  std::uint64_t server_cpu_us = 0;              // CPU time of the server, known after stop()
-  Clock::time_point first_shown{}, last_shown{};
-};
-
 class Player {
  public:
-  struct Frame {
-    std::uint64_t index = 0;  // counts on when a film is repeated
-    std::uint32_t number = 0;
-    std::span<const std::uint8_t> pixels{};
-    Clock::time_point arrived{};
-  };
+  using Frame = Playback::Frame;
 
   // Connects, reads what the film is, and starts it.
   [[nodiscard]] static files::Outcome<std::unique_ptr<Player>> open(
@@ -58,7 +29,7 @@ class Player {
   [[nodiscard]] const Film& film() const { return film_; }
   [[nodiscard]] const std::string& path() const { return path_; }
   [[nodiscard]] std::uint32_t records() const { return records_; }
-  [[nodiscard]] const PlayStats& stats() const { return stats_; }
+  [[nodiscard]] const PlayStats& stats() const { return playback_->stats(); }
 
   // Readable when something arrives after arm(). Call progress() between the two.
   [[nodiscard]] int fd() const { return client_->fd(); }
@@ -72,14 +43,16 @@ class Player {
   // It was shown: its slot goes back to the server.
   [[nodiscard]] files::Outcome<void> shown(const Frame& frame, Clock::time_point now);
   // When due() has something again; nothing while it depends on the server or the user.
-  [[nodiscard]] std::optional<Clock::time_point> next_time() const;
+  [[nodiscard]] std::optional<Clock::time_point> next_time() const {
+    return playback_->next_time();
+  }
 
-  void pause(bool on, Clock::time_point now);
-  [[nodiscard]] bool paused() const { return paused_at_.has_value(); }
+  void pause(bool on, Clock::time_point now) { playback_->pause(on, now); }
+  [[nodiscard]] bool paused() const { return playback_->paused(); }
   // Goes on at another frame.
   [[nodiscard]] files::Outcome<void> seek(std::uint32_t number);
-  [[nodiscard]] std::uint32_t position() const { return position_; }
-  [[nodiscard]] bool finished() const { return next_index_ >= end_; }
+  [[nodiscard]] std::uint32_t position() const { return playback_->position(); }
+  [[nodiscard]] bool finished() const { return playback_->finished(); }
 
   // Ends the film at the server. Nothing is written into this side's memory any more.
   [[nodiscard]] files::Outcome<void> stop();
@@ -90,11 +63,7 @@ class Player {
   [[nodiscard]] files::Outcome<void> play();
   [[nodiscard]] files::Outcome<void> record_arrived(std::uint32_t number);
   [[nodiscard]] files::Outcome<void> answer_arrived(const files::Answer& answer);
-  [[nodiscard]] files::Outcome<void> release();
   [[nodiscard]] files::Outcome<void> grant();
-  [[nodiscard]] files::Outcome<void> jump(std::uint64_t index);
-  [[nodiscard]] Clock::time_point due_time(std::uint64_t index) const;
-  [[nodiscard]] std::uint64_t index_due(Clock::time_point now) const;
   [[nodiscard]] std::uint8_t* slot_data(unsigned slot) const;
 
   std::unique_ptr<files::Client> client_;
@@ -105,31 +74,7 @@ class Player {
   std::uint64_t handle_ = 0;
   std::uint32_t records_ = 0;
   std::uint32_t pitch_ = 0;
-  bool over_ = false;  // the reply to PLAY is here
-
-  std::uint64_t sequence_ = 0;     // records that arrived since PLAY
-  std::uint64_t stale_until_ = 0;  // those in front of this sequence number are of before a seek
-  // Records that the server may send.
-  struct Grants {
-    std::uint64_t limit = 0;
-    std::uint64_t told = 0;  // of that
-    bool under_way = false;
-    std::deque<Clock::time_point> at;  // when, of those that have not arrived
-  };
-  Grants grants_;
-  bool seek_under_way_ = false;
-  std::optional<std::uint32_t> seek_to_;  // to be sent with the next grant
-
-  std::deque<Frame> ready_;
-  std::uint64_t loop_base_ = 0;  // index of record 0 in this round
-  std::uint32_t last_number_ = 0;
-  std::uint64_t next_index_ = 0;  // behind the last one that was shown
-  std::uint64_t end_ = 0;
-  std::uint32_t position_ = 0;
-  std::optional<Clock::time_point> started_;  // when frame `start_index_` is due
-  std::uint64_t start_index_ = 0;
-  std::optional<Clock::time_point> paused_at_;
-  PlayStats stats_;
+  std::optional<Playback> playback_;  // once the film is known
 };
 
 }  // namespace weft::video
