@@ -25,6 +25,10 @@ if(TARGET weft_files)
     DEPS weft_mount weft_files)
 endif()
 if(TARGET weft_video)
-  weft_add_test(files_video_test LABELS unit SOURCES "${CMAKE_CURRENT_LIST_DIR}/files_film_test.cc" DEPS
-                weft_video)
+  weft_add_test(
+    files_video_test
+    LABELS unit
+    SOURCES "${CMAKE_CURRENT_LIST_DIR}/files_film_test.cc"
+            "${CMAKE_CURRENT_LIST_DIR}/files_playback_test.cc"
+    DEPS weft_video)
 endif()

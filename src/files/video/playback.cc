@@ -23,8 +23,7 @@ Playback::Playback(std::string path, const Film& film, std::uint32_t records,
                    const PlayOptions& options, Clock::time_point now)
     : path_(std::move(path)), film_(film), records_(records), options_(options) {
   assert(options.first < records);
-  next_index_ = options.first;
-  last_number_ = position_ = options.first;
+  next_index_ = next_arrival_ = position_ = options.first;
   end_ = options.loop ? std::numeric_limits<std::uint64_t>::max() : records_;
   if (options.frames != 0) end_ = std::min(end_, options.first + options.frames);
   grants_.limit = grants_.told = options.slots;
@@ -34,7 +33,10 @@ Playback::Playback(std::string path, const Film& film, std::uint32_t records,
 Outcome<void> Playback::record_arrived(std::uint32_t number, const std::uint8_t* data,
                                        Clock::time_point now) {
   const bool stale = seek_to_ || seek_under_way_ || sequence_ < stale_until_;
-  if (sequence_++ >= grants_.limit || number >= records_) {
+  // Behind the last frame comes none, or the first.
+  const std::uint64_t next = options_.loop ? next_arrival_ % records_ : next_arrival_;
+  const bool wanted = number < records_ && (stale || number == next);
+  if (sequence_++ >= grants_.limit || !wanted) {
     return failed(EPROTO, path_, "the server sent a frame that was not asked for");
   }
   const std::int64_t fetch = ns(now - grants_.at.front());
@@ -46,15 +48,12 @@ Outcome<void> Playback::record_arrived(std::uint32_t number, const std::uint8_t*
     release(now);
     return {};
   }
-  if (number < last_number_) loop_base_ += records_;
-  last_number_ = number;
   if (film_.mark_bytes != 0 && std::memcmp(data, kFrameMark.data(), film_.mark_bytes) != 0) {
     return failed(EBADMSG, path_,
                   "frame " + std::to_string(number) +
                       " is damaged, or has parameters of its own, which are not supported");
   }
-  ready_.push_back(
-      {loop_base_ + number, number, {data + film_.mark_bytes, film_.frame_bytes}, now});
+  ready_.push_back({next_arrival_++, number, {data + film_.mark_bytes, film_.frame_bytes}, now});
   if (!started_) {
     started_ = now;
     start_index_ = ready_.back().index;
@@ -120,7 +119,7 @@ void Playback::shown(const Frame& frame, Clock::time_point now) {
   stats_.last_shown = now;
   if (frame.index > next_index_) stats_.dropped += frame.index - next_index_;
   next_index_ = frame.index + 1;
-  position_ = frame.number;
+  position_ = frame.index;
   Clock::time_point wanted = frame.arrived;
   if (options_.paced) {
     wanted = std::max(wanted, due_time(frame.index));
@@ -140,15 +139,13 @@ void Playback::shown(const Frame& frame, Clock::time_point now) {
 void Playback::jump(std::uint64_t index, Clock::time_point now) {
   for (; !ready_.empty(); ready_.pop_front()) release(now);
   seek_to_ = static_cast<std::uint32_t>(index % records_);
-  loop_base_ = index - *seek_to_;
-  last_number_ = *seek_to_;
+  next_arrival_ = index;
 }
 
 void Playback::seek(std::uint32_t number, Clock::time_point now) {
   number = std::min(number, records_ - 1);
   started_.reset();
-  next_index_ = loop_base_ + number;
-  position_ = number;
+  next_index_ = position_ = position_ - position_ % records_ + number;
   jump(next_index_, now);
 }
 

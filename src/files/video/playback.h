@@ -63,7 +63,7 @@ class Playback {
     return static_cast<unsigned>(sequence_ % options_.slots);
   }
   // A record is in next_slot(), at `data`.
-  //   EPROTO    it was not asked for
+  //   EPROTO    it was not asked for, or is not the next one
   //   EBADMSG   it is no frame
   [[nodiscard]] files::Outcome<void> record_arrived(std::uint32_t number, const std::uint8_t* data,
                                                     Clock::time_point now);
@@ -85,7 +85,9 @@ class Playback {
   [[nodiscard]] bool paused() const { return paused_at_.has_value(); }
   // Goes on at another frame.
   void seek(std::uint32_t number, Clock::time_point now);
-  [[nodiscard]] std::uint32_t position() const { return position_; }
+  [[nodiscard]] std::uint32_t position() const {
+    return static_cast<std::uint32_t>(position_ % records_);
+  }
   [[nodiscard]] bool finished() const { return next_index_ >= end_; }
   [[nodiscard]] bool is_over() const { return over_; }  // the server sends nothing any more
   [[nodiscard]] const PlayStats& stats() const { return stats_; }
@@ -116,11 +118,10 @@ class Playback {
   std::optional<std::uint32_t> seek_to_;  // to be sent with the next grant
 
   std::deque<Frame> ready_;
-  std::uint64_t loop_base_ = 0;  // index of record 0 in this round
-  std::uint32_t last_number_ = 0;
-  std::uint64_t next_index_ = 0;  // behind the last one that was shown
+  std::uint64_t next_arrival_ = 0;  // index of the next record that is not stale
+  std::uint64_t next_index_ = 0;    // behind the last one that was shown
   std::uint64_t end_ = 0;
-  std::uint32_t position_ = 0;
+  std::uint64_t position_ = 0;                // index
   std::optional<Clock::time_point> started_;  // when frame `start_index_` is due
   std::uint64_t start_index_ = 0;
   std::optional<Clock::time_point> paused_at_;

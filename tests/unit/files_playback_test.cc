@@ -1,0 +1,115 @@
+// Frames of a film on their way to the screen, without a server and without a clock.
+#include "files/video/playback.h"
+
+#include <gtest/gtest.h>
+
+#include <string>
+#include <vector>
+
+namespace weft::video {
+namespace {
+
+using std::chrono::milliseconds;
+
+constexpr std::uint64_t kStarted = 1000;  // of the clock, in milliseconds
+
+// A film of 100 frames a second.
+class Watched {
+ public:
+  Watched(std::uint32_t records, const PlayOptions& options)
+      : film_(*make_film(PixelFormat::kBgra, 16, 16, 100, 1)),
+        record_(film_.record_bytes()),
+        playback("film", film_, records, options, now) {}
+
+  [[nodiscard]] files::Outcome<void> arrives(std::uint32_t number) {
+    return playback.record_arrived(number, record_.data(), now);
+  }
+  // The frame that is due is shown, and its slot is granted again. Its index, or -1.
+  std::int64_t show() {
+    const auto frame = playback.due(now);
+    if (!frame) return -1;
+    playback.shown(*frame, now);
+    return static_cast<std::int64_t>(frame->index);
+  }
+
+ private:
+  Film film_;
+  std::vector<std::uint8_t> record_;
+
+ public:
+  Clock::time_point now{milliseconds(kStarted)};
+  Playback playback;
+};
+
+PlayOptions fast() {
+  PlayOptions options;
+  options.paced = false;
+  return options;
+}
+
+PlayOptions round_and_round(std::uint64_t frames) {
+  PlayOptions options = fast();
+  options.loop = true;
+  options.frames = frames;
+  return options;
+}
+
+TEST(Playback, GoesRoundAFilmOfAnyLength) {
+  for (const std::uint32_t records : {1U, 2U, 7U}) {
+    Watched film(records, round_and_round(10));
+    for (std::uint32_t i = 0; i < 10; ++i) {
+      ASSERT_FALSE(film.playback.finished()) << records;
+      ASSERT_TRUE(film.arrives(i % records)) << records;
+      EXPECT_EQ(film.show(), i) << records;
+    }
+    EXPECT_TRUE(film.playback.finished()) << records;
+    EXPECT_EQ(film.playback.stats().dropped, 0U);
+  }
+}
+
+TEST(Playback, SeeksWithinTheRoundThatIsOnTheScreen) {
+  Watched film(4, round_and_round(100));
+  for (const std::uint32_t number : {0U, 1U, 2U, 3U, 0U, 1U}) {
+    ASSERT_TRUE(film.arrives(number));
+    ASSERT_GE(film.show(), 0);
+  }
+  film.playback.seek(3, film.now);
+  EXPECT_EQ(film.playback.position(), 3U);
+  const auto grant = film.playback.next_grant();
+  ASSERT_TRUE(grant && grant->seek);
+  EXPECT_EQ(*grant->seek, 3U);
+  // Those on their way are of the old position.
+  ASSERT_TRUE(film.arrives(2));
+  film.playback.granted(8);
+  ASSERT_TRUE(film.arrives(3));
+  EXPECT_EQ(film.show(), -1);
+  ASSERT_TRUE(film.arrives(3));
+  EXPECT_EQ(film.show(), 4 + 3);
+}
+
+TEST(Playback, RefusesFramesOutOfTurn) {
+  for (const std::uint32_t second : {0U, 2U, 9U, 10U}) {
+    Watched film(10, fast());
+    ASSERT_TRUE(film.arrives(0));
+    const auto ok = film.arrives(second);
+    ASSERT_FALSE(ok) << second;
+    EXPECT_EQ(ok.error().error, EPROTO);
+  }
+  for (const bool loop : {false, true}) {
+    PlayOptions options = fast();
+    options.loop = loop;
+    options.first = 9;
+    Watched film(10, options);
+    ASSERT_TRUE(film.arrives(9));
+    EXPECT_EQ(bool{film.arrives(0)}, loop);
+  }
+}
+
+TEST(Playback, RefusesMoreFramesThanThereAreSlots) {
+  Watched film(10, fast());
+  for (std::uint32_t i = 0; i < 3; ++i) ASSERT_TRUE(film.arrives(i));
+  EXPECT_FALSE(film.arrives(3));
+}
+
+}  // namespace
+}  // namespace weft::video
