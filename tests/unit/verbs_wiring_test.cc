@@ -145,6 +145,49 @@ TEST(Wiring, WorkPostedBeforeThePeerIsThereWaitsForIt) {
   EXPECT_EQ(b.next().wr_id, 2U);
 }
 
+// The pauses between its calls have grown long by then, longer than the retries.
+TEST(Wiring, WorkDoesNotWaitForTheNextCallToAPeerThatHasCome) {
+  const Wired a;
+  const Wired b;
+  a.to_init();
+  WiringToReceive attributes = a.towards(b);
+  attributes.turn = WiringTurn::kMine;
+  ASSERT_TRUE(a.qp().wire(attributes));
+  std::this_thread::sleep_for(std::chrono::milliseconds(700));
+  b.to_init();
+  attributes = b.towards(a);
+  attributes.turn = WiringTurn::kOther;
+  ASSERT_TRUE(b.qp().wire(attributes));
+  a.to_rts(1);
+  expect_message(a, b, 1);
+}
+
+// The thread that calls may not get a CPU for longer than the retries take.
+TEST(Wiring, TimeInWhichNobodyCouldCallIsNoneOfTheRetries) {
+  const Wired a;
+  const Wired b;
+  a.to_init();
+  WiringToReceive attributes = a.towards(b);
+  attributes.turn = WiringTurn::kMine;
+  ASSERT_TRUE(a.qp().wire(attributes));
+  a.to_rts(1);
+  a.send(1);
+  EXPECT_EQ(a.completions(), 0U);  // it is sought from here on
+  std::atomic<bool> stopped{false};
+  ASSERT_TRUE(a.host.device->engine().post([&] {
+    stopped = true;
+    std::this_thread::sleep_for(std::chrono::milliseconds(600));
+  }));
+  ASSERT_TRUE(eventually([&] { return stopped.load(); }));
+  std::this_thread::sleep_for(std::chrono::milliseconds(450));
+  b.to_init();
+  attributes = b.towards(a);
+  attributes.turn = WiringTurn::kOther;
+  ASSERT_TRUE(b.qp().wire(attributes));
+  b.receive(1);
+  EXPECT_EQ(describe(a.next().status), describe(WcStatus::kSuccess));
+}
+
 TEST(Wiring, AReceiverNeedsNoRts) {
   const Wired a;
   const Wired b;

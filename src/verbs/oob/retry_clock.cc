@@ -7,8 +7,16 @@
 
 namespace weft::verbs {
 
+namespace {
+
+// A timer that is later than this means that the engine's thread did not get a CPU.
+constexpr Duration kLate{20'000'000};
+
+}  // namespace
+
 void RetryClock::start(Duration limit, std::weak_ptr<io::Handler> handler) {
   runs_ = true;
+  missed_ = Duration{0};
   handler_ = std::move(handler);
   if (limit != Duration::max()) set_timer(limit);
 }
@@ -27,6 +35,7 @@ void RetryClock::peer_is_not_there() {
 bool RetryClock::is_over(io::TimerId id) {
   if (id == 0 || id != timer_) return false;
   timer_ = 0;
+  if (goes_on_late()) return false;
   if (there_ && !overdue_) {
     set_timer(roce::kAnswerLimit);
     overdue_ = timer_ != 0;
@@ -36,9 +45,19 @@ bool RetryClock::is_over(io::TimerId id) {
   return true;
 }
 
+// As long again as the timer was late, but not for ever on a machine that is always busy.
+bool RetryClock::goes_on_late() {
+  const Duration late = os::now() - due_;
+  if (late < kLate || missed_ + late > roce::kAnswerLimit) return false;
+  missed_ += late;
+  set_timer(late);
+  return timer_ != 0;
+}
+
 void RetryClock::set_timer(Duration pause) {
   engine_.forget_timer(timer_);
-  timer_ = engine_.schedule(os::now() + pause, handler_);
+  due_ = os::now() + pause;
+  timer_ = engine_.schedule(due_, handler_);
 }
 
 }  // namespace weft::verbs

@@ -1,6 +1,7 @@
 // How long the requests of a wired queue pair wait for its peer: for as long as the retries of the
 // attributes. A peer whose machine has taken the call is none that does not answer, as an adapter
-// answers whatever its machine is busy with: it has roce::kAnswerLimit more.
+// answers whatever its machine is busy with: it has roce::kAnswerLimit more. Time in which this
+// process did not run does not count, since nobody could have called, or read an answer.
 //
 // Not thread-safe.
 #pragma once
@@ -29,10 +30,13 @@ class RetryClock {
 
  private:
   void set_timer(Duration pause);
+  [[nodiscard]] bool goes_on_late();
 
   io::Engine& engine_;
   std::weak_ptr<io::Handler> handler_;
   io::TimerId timer_ = 0;
+  Instant due_{};
+  Duration missed_{0};  // while this process did not run
   bool runs_ = false;
   bool there_ = false;
   bool overdue_ = false;  // the retries are used up, and the peer has got more time

@@ -134,8 +134,11 @@ void Wiring::rest() {
 bool Wiring::work_waits() {
   const os::MutexLock lock(mutex_);
   if (phase_ != Phase::kSeeking) return false;
-  if (!retries_.runs() && !given_up_) retries_.start(budget(), weak_from_this());
-  if (dormant_ && !stranded_) static_cast<void>(seek(Duration{0}));
+  const bool first = !retries_.runs() && !given_up_;
+  if (first) retries_.start(budget(), weak_from_this());
+  // Who posts has mostly heard that the peer is there, so it is not left for a pause.
+  const bool pauses = attempt_.count != 0 && !attempt_.socket && !calling_.any();
+  if ((dormant_ || (first && pauses)) && !stranded_) static_cast<void>(seek(Duration{0}));
   return given_up_;
 }
 
