@@ -136,7 +136,7 @@ bool Wiring::work_waits() {
   if (phase_ != Phase::kSeeking) return false;
   const bool first = !retries_.runs() && !given_up_;
   if (first) retries_.start(budget(), weak_from_this());
-  // Who posts has mostly heard that the peer is there, so it is not left for a pause.
+  // A program posts when it has heard that the peer is there: the next call does not wait.
   const bool pauses = attempt_.count != 0 && !attempt_.socket && !calling_.any();
   if ((dormant_ || (first && pauses)) && !stranded_) static_cast<void>(seek(Duration{0}));
   return given_up_;
