@@ -9,13 +9,17 @@ import os
 import pathlib
 import shutil
 import signal
+import stat
 import struct
 import subprocess
 import sys
 import tempfile
 import time
 
-from serving import Serving
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "support"))
+
+import raw_data  # noqa: E402
+from serving import Serving  # noqa: E402
 
 PROGRAM = sys.argv[1]
 HAS_WINDOW = sys.argv[2] == "1"
@@ -223,6 +227,49 @@ def case_links_to_films(tmp):
     done = subprocess.run([PROGRAM, "serve", str(broken), "--port", "0"], capture_output=True, text=True,
                           timeout=LIMIT_S, check=False)
     assert done.returncode == 1 and "No such file" in done.stderr, done.stderr
+
+
+def film_server(frames, played, granted):
+    """Of one film. It sends so many frames; then `played` and `granted` say how it answers PLAY and GRANT."""
+    header = b"YUV4MPEG2 W16 H16 F50:1 C420\n"
+    frame = b"FRAME\n" + bytes(16 * 16 * 3 // 2)
+
+    def answer(rdma, operation, tag, body):
+        if operation == raw_data.OPEN:
+            return 0, struct.pack(">QI", 5, 0) + raw_data.state(stat.S_IFREG | 0o644, len(header) + 3 * len(frame))
+        if operation == raw_data.READ:
+            _, _, address, stag, _ = struct.unpack(">QQQII", body)
+            rdma.write(stag, address, header + frame)
+            return 0, struct.pack(">I", len(header + frame))
+        if operation == raw_data.PLAY:
+            _, _, address, stag, length, pitch = struct.unpack(">QQQIII", body[:36])
+            assert length == len(frame)
+            for number in range(frames):
+                rdma.write(stag, address + number * pitch, frame)
+                rdma.send(struct.pack(">II", number, 0), raw_data.IMMEDIATE)
+            return played
+        return None if operation == raw_data.CLOSE else (0, struct.pack(">Q", granted))
+    return raw_data.RawServer(answer)
+
+
+def case_a_film_server_that_falls_silent(tmp):
+    """It sends every frame, and then never says that the film has ended: the viewer ends nevertheless."""
+    with film_server(frames=3, played=None, granted=3) as server:
+        done = subprocess.run([PROGRAM, "show", "--headless", "--fast", "--frames", "3", server.url("film.y4m")],
+                              capture_output=True, text=True, timeout=LIMIT_S, check=False)
+        assert "does not answer" in done.stderr and "3 frames shown" in done.stderr, done
+        assert raw_data.CLOSE in server.seen, server.seen
+
+
+def case_a_film_server_that_lies(tmp):
+    """It ends the film too early, or has started more frames than were granted: the viewer ends with an error."""
+    ended = 0, struct.pack(">QQ", 3, 0)
+    for frames, played, granted, text in ((2, ended, 2, "before its last frame"), (0, ended, 0, "before its last frame"),
+                                          (3, None, 1 << 40, "a number that cannot be")):
+        with film_server(frames, played, granted) as server:
+            done = subprocess.run([PROGRAM, "show", "--headless", "--fast", "--loop", server.url("film.y4m")],
+                                  capture_output=True, text=True, timeout=LIMIT_S, check=False)
+        assert done.returncode == 1 and text in done.stderr, done
 
 
 class Screen:

@@ -80,7 +80,7 @@ TEST(Playback, SeeksWithinTheRoundThatIsOnTheScreen) {
   EXPECT_EQ(*grant->seek, 3U);
   // Those on their way are of the old position.
   ASSERT_TRUE(film.arrives(2));
-  film.playback.granted(8);
+  ASSERT_TRUE(film.playback.granted(8));
   ASSERT_TRUE(film.arrives(3));
   EXPECT_EQ(film.show(), -1);
   ASSERT_TRUE(film.arrives(3));
@@ -109,6 +109,48 @@ TEST(Playback, RefusesMoreFramesThanThereAreSlots) {
   Watched film(10, fast());
   for (std::uint32_t i = 0; i < 3; ++i) ASSERT_TRUE(film.arrives(i));
   EXPECT_FALSE(film.arrives(3));
+}
+
+TEST(Playback, RefusesAnEndBeforeTheLastFrame) {
+  PlayOptions options = fast();
+  options.frames = 3;
+  for (std::uint32_t there = 0; there <= 3; ++there) {
+    for (const bool asked : {false, true}) {
+      Watched film(10, options);
+      for (std::uint32_t i = 0; i < there; ++i) ASSERT_TRUE(film.arrives(i));
+      const auto ok = film.playback.ended(77, asked);
+      EXPECT_EQ(bool{ok}, asked || there == 3) << there;
+      if (!ok) {
+        EXPECT_EQ(ok.error().error, EPROTO);
+      }
+      EXPECT_EQ(film.playback.stats().server_cpu_us, 77U);
+      EXPECT_TRUE(film.playback.is_over());
+      EXPECT_FALSE(film.arrives(there)) << "it comes behind the end";
+    }
+  }
+  // The last frame has arrived, but the user wants another one.
+  Watched film(3, fast());
+  for (std::uint32_t i = 0; i < 3; ++i) ASSERT_TRUE(film.arrives(i));
+  film.playback.seek(2, film.now);
+  EXPECT_FALSE(film.playback.ended(0, false));
+}
+
+TEST(Playback, RefusesAnswersToGrantsThatCannotBe) {
+  // Two have arrived, and four are granted.
+  for (const std::uint64_t started : {0U, 1U, 2U, 3U, 4U, 5U, 1000U}) {
+    Watched film(10, fast());
+    ASSERT_TRUE(film.arrives(0));
+    ASSERT_TRUE(film.arrives(1));
+    EXPECT_EQ(film.show(), 0);
+    ASSERT_TRUE(film.playback.next_grant());
+    EXPECT_EQ(film.show(), 1);
+    const auto ok = film.playback.granted(started);
+    EXPECT_EQ(bool{ok}, 2 <= started && started <= 4) << started;
+    if (!ok) {
+      EXPECT_EQ(ok.error().error, EPROTO);
+    }
+    EXPECT_FALSE(film.playback.granted(4)) << "nobody asked";
+  }
 }
 
 }  // namespace

@@ -35,7 +35,7 @@ Outcome<void> Playback::record_arrived(std::uint32_t number, const std::uint8_t*
   const bool stale = seek_to_ || seek_under_way_ || sequence_ < stale_until_;
   // Behind the last frame comes none, or the first.
   const std::uint64_t next = options_.loop ? next_arrival_ % records_ : next_arrival_;
-  const bool wanted = number < records_ && (stale || number == next);
+  const bool wanted = !over_ && number < records_ && (stale || number == next);
   if (sequence_++ >= grants_.limit || !wanted) {
     return failed(EPROTO, path_, "the server sent a frame that was not asked for");
   }
@@ -63,14 +63,20 @@ Outcome<void> Playback::record_arrived(std::uint32_t number, const std::uint8_t*
   return {};
 }
 
-void Playback::granted(std::uint64_t started) {
-  grants_.under_way = false;
+Outcome<void> Playback::granted(std::uint64_t started) {
+  if (!std::exchange(grants_.under_way, false) || started < sequence_ || started > grants_.told) {
+    return failed(EPROTO, path_, "the server answered a grant with a number that cannot be");
+  }
   if (std::exchange(seek_under_way_, false)) stale_until_ = started;
+  return {};
 }
 
-void Playback::ended(std::uint64_t server_cpu_us) {
+Outcome<void> Playback::ended(std::uint64_t server_cpu_us, bool asked) {
   over_ = true;
   stats_.server_cpu_us = server_cpu_us;
+  const bool complete = next_arrival_ >= end_ && !seek_to_ && !seek_under_way_;
+  if (asked || complete) return {};
+  return failed(EPROTO, path_, "the server ended the film before its last frame");
 }
 
 // Slots come back in the order in which they were filled.

@@ -68,9 +68,11 @@ class Playback {
   [[nodiscard]] files::Outcome<void> record_arrived(std::uint32_t number, const std::uint8_t* data,
                                                     Clock::time_point now);
   // The last grant took effect when so many records had been started.
-  void granted(std::uint64_t started);
-  // The server has ended the film.
-  void ended(std::uint64_t server_cpu_us);
+  //   EPROTO    that cannot be
+  [[nodiscard]] files::Outcome<void> granted(std::uint64_t started);
+  // The server has ended the film, asked for it or not.
+  //   EPROTO    not asked, and not all frames have arrived
+  [[nodiscard]] files::Outcome<void> ended(std::uint64_t server_cpu_us, bool asked);
   // The next message, once that before it is answered: what is released meanwhile goes with it.
   [[nodiscard]] std::optional<Grant> next_grant();
 

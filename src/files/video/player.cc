@@ -97,7 +97,6 @@ std::uint8_t* Player::slot_data(unsigned slot) const {
 
 Outcome<std::size_t> Player::progress() {
   for (std::size_t count = 0;; ++count) {
-    if (playback_->is_over()) return count;
     auto got = client_->next();
     if (!got) return tl::unexpected(got.error());
     if (!*got) return count;
@@ -119,14 +118,13 @@ Outcome<void> Player::answer_arrived(const files::Answer& answer) {
     if (answer.error != 0) return tl::unexpected(files::explain(answer.error, path_));
     const auto reply = client_->read<files::PlayReply>(answer);
     if (!reply) return tl::unexpected(reply.error());
-    playback_->ended(reply->cpu_us);
-    return {};
+    return playback_->ended(reply->cpu_us, false);
   }
   if (answer.op != Op::kGrant) return {};
   if (answer.error != 0) return tl::unexpected(files::explain(answer.error, path_));
   const auto reply = client_->read<files::GrantReply>(answer);
   if (!reply) return tl::unexpected(reply.error());
-  playback_->granted(reply->records);
+  if (auto ok = playback_->granted(reply->records); !ok) return ok;
   return grant();
 }
 
@@ -177,7 +175,7 @@ Outcome<void> Player::stop() {
     if ((*got)->is_record || answer.op != Op::kPlay) continue;
     const auto reply = answer.error == 0 ? client_->read<files::PlayReply>(answer)
                                          : tl::unexpected(files::Failed{});
-    playback_->ended(reply ? reply->cpu_us : 0);
+    if (auto ok = playback_->ended(reply ? reply->cpu_us : 0, true); !ok) return ok;
   }
   return {};
 }
