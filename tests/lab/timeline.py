@@ -301,6 +301,17 @@ def names(folder):
 
 
 @with_folder
+def unwritten(folder):
+    """A report that cannot be written is no success."""
+    both(folder, "busy")
+    for words in ([], ["--json"]):
+        with open("/dev/full", "w", encoding="utf-8") as to:
+            done = subprocess.run([WEFT, "timeline", "report", str(folder), *words], stdout=to,
+                                  stderr=subprocess.PIPE, text=True, timeout=LIMIT_S)
+        check(done.returncode == 1 and "the standard output: " in done.stderr, f"{done}")
+
+
+@with_folder
 def usage(folder):
     folder.mkdir()
     os.mkfifo(folder / "fifo.weft")
@@ -323,4 +334,4 @@ if __name__ == "__main__":
           "killed": killed, "threads": threads, "ranks": ranks, "datagrams": datagrams,
           "limits": limits, "full": full, "objects": objects, "last": last,
           "cancelled": cancelled, "sizes": sizes, "unfinished": unfinished, "names": names,
-          "usage": usage})
+          "unwritten": unwritten, "usage": usage})

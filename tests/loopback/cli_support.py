@@ -21,10 +21,10 @@ DEADLINE_S = 60
 QUICK = ["--mode", "sleep", "--rounds", "1", "--duration", "0.03", "--latency-duration", "0.01"]
 
 
-def run(*args, env=None, **kwargs):
+def run(*args, env=None, stdout=subprocess.PIPE, **kwargs):
     environment = dict(os.environ, **(env or {}))
-    return subprocess.run([WEFT, *args], capture_output=True, text=True, timeout=DEADLINE_S,
-                          stdin=subprocess.DEVNULL, env=environment, **kwargs)
+    return subprocess.run([WEFT, *args], stdout=stdout, stderr=subprocess.PIPE, text=True,
+                          timeout=DEADLINE_S, stdin=subprocess.DEVNULL, env=environment, **kwargs)
 
 
 def read_line(stream, deadline_s=20):
@@ -66,7 +66,7 @@ class Test(unittest.TestCase):
             self.assertIn(word, result.stderr)
 
     def assert_failed(self, result, *words):
-        self.assertEqual(result.returncode, 1, result.stdout + result.stderr)
+        self.assertEqual(result.returncode, 1, (result.stdout or "") + result.stderr)
         for word in words:
             self.assertIn(word, result.stderr)
 

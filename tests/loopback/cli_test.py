@@ -28,6 +28,25 @@ class Basics(Test):
             self.assert_done(result)
             self.assertIn("Usage", result.stdout)
 
+    def test_output_that_cannot_be_written_is_a_failure(self):
+        # Short ones are written at the end, long ones before.
+        commands = (["--version"], ["--help"], ["info"], ["info", "--json"], ["info", "--all"], ["doctor"],
+                    ["probe", "--known", "siw"], ["probe", "--known", "siw", "--json"])
+        for command in commands:
+            with open("/dev/full", "w", encoding="utf-8") as full:
+                self.assert_failed(run(*command, stdout=full), "weft: the standard output: ")
+            read, write = os.pipe()
+            os.close(read)
+            self.assert_failed(run(*command, stdout=write), "weft: the standard output: ")
+            os.close(write)
+
+    def test_nobody_reads_the_statistics_any_more(self):
+        with server("ping") as (process, _):
+            read, write = os.pipe()
+            os.close(read)
+            self.assert_failed(run("stat", str(process.pid), "-i", "0.01", stdout=write), "the standard output: ")
+            os.close(write)
+
     def test_no_command_and_an_unknown_one_are_wrong_usage(self):
         self.assert_usage(run())
         self.assert_usage(run("frobnicate"), "frobnicate")

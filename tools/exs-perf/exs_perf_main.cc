@@ -108,7 +108,7 @@ int main(int argc, char** argv) {
   int exit_code = 0;
   const auto o = parse(argc, argv, exit_code);
   if (!o) return exit_code;
-  if (o->self) return run_self(*o);
+  if (o->self) return weft::cli::after_output(run_self(*o));
   if (o->listen) {
     serve(o->host, o->port, o->once, [](int port) {
       std::printf("listening on port %d\n", port);
@@ -117,5 +117,5 @@ int main(int argc, char** argv) {
     return 0;
   }
   run_client(*o, o->host, o->port);
-  return 0;
+  return weft::cli::after_output(0);
 }

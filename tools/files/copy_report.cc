@@ -1,6 +1,5 @@
 #include "files/copy_report.h"
 
-#include <fcntl.h>
 #include <fmt/format.h>
 #include <unistd.h>
 
@@ -74,15 +73,6 @@ std::string line_of(const CopyStep& step) {
 }
 
 }  // namespace
-
-bool flush_output() {
-  bool good = std::fflush(stdout) == 0 && std::ferror(stdout) == 0;
-  // NFS, SMB and FUSE may refuse only at the close what was written.
-  const int copy = fcntl(STDOUT_FILENO, F_DUPFD_CLOEXEC, 0);
-  if (copy >= 0 && ::close(copy) != 0) good = false;
-  if (!good) tell_failure({EIO, "the standard output", "could not be written"});
-  return good;
-}
 
 CopyReport::CopyReport(const ReportOptions& options)
     : options_(options), shows_(!options.quiet && isatty(STDERR_FILENO) != 0) {}
@@ -172,8 +162,7 @@ int CopyReport::end(const CopyTotals& t, const Outcome<void>& done) {
                    .c_str(),
                stdout);
   }
-  const bool written = flush_output();
-  if (!done || !listed || !written || t.failures != 0) return 1;
+  if (!done || !listed || t.failures != 0) return 1;
   return t.changed != 0 ? kExitChanged : 0;
 }
 

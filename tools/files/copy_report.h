@@ -21,9 +21,6 @@ struct ReportOptions {
   std::string manifest;
 };
 
-// Hands over all that was printed. Says so, and is false, where it is not all where it should be.
-[[nodiscard]] bool flush_output();
-
 class CopyReport {
  public:
   explicit CopyReport(const ReportOptions& options);

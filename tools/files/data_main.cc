@@ -198,11 +198,6 @@ int each_path(const Command& c, int (*work)(const Command&, const cli::RemotePat
   return worst;
 }
 
-int list(const Command& c) {
-  const int worst = each_path(c, list_one);
-  return flush_output() ? worst : std::max(worst, cli::kExitFailure);
-}
-
 int run(Command& c) {
   // A reader that went away ends the copy with an error rather than the program with a signal.
   std::signal(SIGPIPE, SIG_IGN);
@@ -220,7 +215,7 @@ int run(Command& c) {
     case Command::Kind::kGet: return get(c);
     case Command::Kind::kPut: return put(c);
     case Command::Kind::kSync: return sync(c);
-    case Command::Kind::kList: return list(c);
+    case Command::Kind::kList: return each_path(c, list_one);
     case Command::Kind::kCat: return each_path(c, cat_one);
     case Command::Kind::kNone: break;
   }
@@ -233,6 +228,6 @@ int run(Command& c) {
 int main(int argc, char** argv) {
   weft::data::Command command;
   int exit_code = 0;
-  if (!weft::data::parse(argc, argv, command, exit_code)) return exit_code;
-  return weft::data::run(command);
+  if (weft::data::parse(argc, argv, command, exit_code)) exit_code = weft::data::run(command);
+  return weft::cli::after_output(exit_code);
 }

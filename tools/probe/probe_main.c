@@ -130,6 +130,6 @@ int main(int argc, char** argv) {
   begin("ibv_close_device");
   ibv_close_device(p.device);
   ibv_free_device_list(list);
-  if (fflush(stdout) != 0) fail("standard output", strerror(errno));
+  if (fflush(stdout) != 0 || ferror(stdout)) fail("standard output", strerror(errno));
   return 0;
 }

@@ -4,6 +4,7 @@
 
 #include <csignal>
 #include <cstdio>
+#include <system_error>
 
 #include "weft/command.h"
 #include "weft/common/arguments.h"
@@ -30,6 +31,16 @@ void add_commands(Arguments& app) {
   add_data(app);
 }
 
+// {fmt} throws where the output cannot be written: after_output() says so.
+int run_chosen() {
+  try {
+    return chosen_command()();
+  } catch (const std::system_error&) {
+    if (std::ferror(stdout) == 0) throw;
+    return kExitFailure;
+  }
+}
+
 int run(int argc, char** argv) {
   Arguments app{"RDMA (iWARP) in user space over ordinary TCP sockets.", "weft"};
   app.version(fmt::format("weft {}", version()));
@@ -40,7 +51,7 @@ int run(int argc, char** argv) {
   add_commands(app);
   for (Arguments* command : app.subcommands()) command->group("Commands");
   if (const auto end = app.parse(argc, argv)) return *end;
-  if (chosen_command()) return chosen_command()();
+  if (chosen_command()) return run_chosen();
   fmt::print(stderr, "{}", app.help());
   return kExitUsage;
 }
@@ -52,5 +63,5 @@ int run(int argc, char** argv) {
 int main(int argc, char** argv) {
   // A peer that goes away is an error of that call, not the end of the process.
   std::signal(SIGPIPE, SIG_IGN);
-  return weft::cli::run(argc, argv);
+  return weft::cli::after_output(weft::cli::run(argc, argv));
 }

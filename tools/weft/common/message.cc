@@ -1,12 +1,15 @@
 #include "weft/common/message.h"
 
+#include <fcntl.h>
 #include <fmt/format.h>
 #include <sys/ioctl.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <cstdio>
 #include <cstdlib>
+#include <cstring>
 #include <limits>
 #include <numeric>
 
@@ -76,6 +79,18 @@ void say(std::string_view text) {
   hide_controls(line);  // names and texts of a peer may be among it
   std::fwrite(line.data(), 1, line.size(), stderr);
   std::fflush(stderr);
+}
+
+int after_output(int exit_code) {
+  constexpr const char* kUnknown = "could not be written";
+  const char* why = std::ferror(stdout) != 0 ? kUnknown : nullptr;
+  if (std::fflush(stdout) != 0) why = std::strerror(errno);
+  // NFS, SMB and FUSE may refuse only at the close what was written.
+  const int copy = fcntl(STDOUT_FILENO, F_DUPFD_CLOEXEC, 0);
+  if (copy >= 0 && close(copy) != 0) why = std::strerror(errno);
+  if (why == nullptr) return exit_code;
+  say(fmt::format("the standard output: {}", why));
+  return kExitFailure;
 }
 
 int report_failure(const Failure& why) {

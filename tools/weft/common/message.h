@@ -24,6 +24,10 @@ void set_program(std::string_view name);
 // repeated.
 void say(std::string_view text);
 
+// Hands over all that was printed, at the end of a program. Returns `exit_code`; kExitFailure where
+// it is not all where it should be, which is said.
+[[nodiscard]] int after_output(int exit_code);
+
 // Replaces what could steer a terminal (control characters of ASCII and, in UTF-8, of Latin-1) by
 // question marks. Line ends and tabs stay.
 void hide_controls(std::string& text);

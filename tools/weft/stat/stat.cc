@@ -145,11 +145,12 @@ void sleep_seconds(double seconds) {
   }
 }
 
-void print_sample(const StatHeading& heading, bool json, const ProcessCounters& before,
+// False: nobody reads it, or there is no room.
+bool print_sample(const StatHeading& heading, bool json, const ProcessCounters& before,
                   const ProcessCounters& after) {
   const Rates rates = rates_between(before, after);
   fmt::print("{}", json ? stat_json(heading, after, rates) : stat_text(heading, after, rates));
-  std::fflush(stdout);
+  return std::fflush(stdout) == 0;
 }
 
 Outcome<void> run_stat(const StatOptions& o) {
@@ -177,7 +178,7 @@ Outcome<void> run_stat(const StatOptions& o) {
       say(fmt::format("process {} has ended", plan->pid));
       return {};
     }
-    print_sample(heading, o.json, *before, *after);
+    if (!print_sample(heading, o.json, *before, *after)) return {};
     before = after;
   }
   return {};
