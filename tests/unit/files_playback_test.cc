@@ -3,6 +3,8 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <deque>
 #include <string>
 #include <vector>
 
@@ -13,11 +15,11 @@ using std::chrono::milliseconds;
 
 constexpr std::uint64_t kStarted = 1000;  // of the clock, in milliseconds
 
-// A film of 100 frames a second.
+// A film of 35 frames a second.
 class Watched {
  public:
   Watched(std::uint32_t records, const PlayOptions& options)
-      : film_(*make_film(PixelFormat::kBgra, 16, 16, 100, 1)),
+      : film_(*make_film(PixelFormat::kBgra, 16, 16, 35, 1)),
         record_(film_.record_bytes()),
         playback("film", film_, records, options, now) {}
 
@@ -150,6 +152,114 @@ TEST(Playback, RefusesAnswersToGrantsThatCannotBe) {
       EXPECT_EQ(ok.error().error, EPROTO);
     }
     EXPECT_FALSE(film.playback.granted(4)) << "nobody asked";
+  }
+}
+
+// A server behind a link, in virtual time: so long it takes a message to the other end, and so long
+// the link is busy with a frame.
+class FarServer {
+ public:
+  FarServer(std::uint32_t records, const PlayOptions& options, milliseconds delay,
+            milliseconds frame_time)
+      : film(records, options),
+        records_(records),
+        delay_(delay),
+        frame_time_(frame_time),
+        limit_(options.slots) {}
+
+  // To the end of the film, or so long.
+  void run(milliseconds longest) {
+    for (const auto end = film.now + longest; film.now < end && !film.playback.finished();
+         film.now += milliseconds(1)) {
+      send();
+      receive();
+      static_cast<void>(film.show());
+      const auto grant = film.playback.next_grant();
+      if (grant) grants_.push_back({film.now + delay_, *grant});
+    }
+  }
+
+  Watched film;
+
+ private:
+  struct Asked {
+    Clock::time_point at;
+    Playback::Grant grant;
+  };
+  struct Answer {
+    Clock::time_point at;
+    bool is_record = false;
+    std::uint64_t number = 0;
+  };
+
+  void send() {
+    const auto now = film.now;
+    for (; !grants_.empty() && grants_.front().at <= now; grants_.pop_front()) {
+      const Playback::Grant& grant = grants_.front().grant;
+      limit_ = grant.limit;
+      next_ = grant.seek.value_or(next_);
+      answers_.push_back({std::max(now, idle_at_) + delay_, false, started_});
+    }
+    for (; started_ < limit_ && next_ < records_ && idle_at_ <= now; ++started_) {
+      idle_at_ = std::max(idle_at_, now) + frame_time_;
+      answers_.push_back({idle_at_ + delay_, true, next_++});
+    }
+  }
+
+  void receive() {
+    for (; !answers_.empty() && answers_.front().at <= film.now; answers_.pop_front()) {
+      const Answer& answer = answers_.front();
+      const auto ok = answer.is_record ? film.arrives(static_cast<std::uint32_t>(answer.number))
+                                       : film.playback.granted(answer.number);
+      ASSERT_TRUE(ok) << ok.error().text();
+    }
+  }
+
+  const std::uint32_t records_;
+  const milliseconds delay_, frame_time_;
+  std::uint64_t limit_, started_ = 0;
+  std::uint32_t next_ = 0;
+  Clock::time_point idle_at_{};
+  std::deque<Asked> grants_;
+  std::deque<Answer> answers_;
+};
+
+PlayOptions by_the_clock() { return {}; }
+
+TEST(Playback, ShowsEveryFrameWhereTheLinkCarriesThem) {
+  FarServer server(100, by_the_clock(), milliseconds(10), milliseconds(20));
+  server.run(milliseconds(10000));
+  const PlayStats& stats = server.film.playback.stats();
+  EXPECT_EQ(stats.shown, 100U);
+  EXPECT_EQ(stats.dropped + stats.late, 0U);
+}
+
+// Where it does not, frames are left out; those that are shown are most of what the link carries,
+// and not all of them are late.
+TEST(Playback, LeavesOutWhatWouldComeTooLate) {
+  for (const int delay : {10, 30, 60, 100, 200}) {
+    FarServer fastest(100000, fast(), milliseconds(delay), milliseconds(40));
+    fastest.run(milliseconds(20000));
+    FarServer server(100000, by_the_clock(), milliseconds(delay), milliseconds(40));
+    server.run(milliseconds(20000));
+    const PlayStats& stats = server.film.playback.stats();
+    EXPECT_GT(stats.dropped, stats.shown / 4) << delay;
+    EXPECT_GT(2 * stats.shown, fastest.film.playback.stats().shown) << delay;
+    EXPECT_LT(stats.late, stats.shown * 3 / 4) << delay;
+  }
+}
+
+// The frames that arrived meanwhile seem to have been on their way for long.
+TEST(Playback, GoesOnAtOnceAfterTheViewerStoodStill) {
+  for (const int frame_time : {1, 20}) {
+    FarServer server(100000, by_the_clock(), milliseconds(5), milliseconds(frame_time));
+    server.run(milliseconds(1000));
+    server.film.now += milliseconds(100000);
+    server.run(milliseconds(500));
+    const std::uint64_t shown = server.film.playback.stats().shown;
+    EXPECT_GT(server.film.playback.position(), 101U * 35);
+    server.run(milliseconds(1000));
+    EXPECT_GE(server.film.playback.stats().shown, shown + 34);
   }
 }
 

@@ -42,6 +42,9 @@ Outcome<void> Playback::record_arrived(std::uint32_t number, const std::uint8_t*
   const std::int64_t fetch = ns(now - grants_.at.front());
   grants_.at.pop_front();
   stats_.fetch_ns += fetch;
+  // One more than those that the viewer's own pause can make long.
+  if (fetches_.size() > options_.slots) fetches_.pop_front();
+  fetches_.push_back(std::chrono::nanoseconds(fetch));
   stats_.fetch_max_ns = std::max(stats_.fetch_max_ns, fetch);
   stats_.bytes += film_.record_bytes();
   if (stale) {
@@ -138,7 +141,9 @@ void Playback::shown(const Frame& frame, Clock::time_point now) {
   if (!options_.paced || paused_at_ || seek_to_ || seek_under_way_) return;
   const std::uint64_t wanted_index = index_due(now);
   if (wanted_index <= frame.index + options_.slots) return;
-  jump(std::min(wanted_index + 1, end_ - 1), now);
+  // The frame that is asked for now comes after so long.
+  const auto fetch = *std::min_element(fetches_.begin(), fetches_.end());
+  jump(std::min(index_due(now + fetch) + 1, end_ - 1), now);
 }
 
 // Leaves out what would come too late anyway. The clock goes on.

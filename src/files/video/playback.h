@@ -116,6 +116,7 @@ class Playback {
     std::deque<Clock::time_point> at;  // when, of those that have not arrived
   };
   Grants grants_;
+  std::deque<Clock::duration> fetches_;
   bool seek_under_way_ = false;
   std::optional<std::uint32_t> seek_to_;  // to be sent with the next grant
 
