@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <deque>
+#include <limits>
 #include <string>
 #include <vector>
 
@@ -87,6 +88,25 @@ TEST(Playback, SeeksWithinTheRoundThatIsOnTheScreen) {
   EXPECT_EQ(film.show(), -1);
   ASSERT_TRUE(film.arrives(3));
   EXPECT_EQ(film.show(), 4 + 3);
+}
+
+TEST(Playback, EndsAfterAsManyFramesAsAreWanted) {
+  constexpr std::uint64_t kMost = std::numeric_limits<std::uint64_t>::max();
+  for (const std::uint64_t frames : {std::uint64_t{0}, std::uint64_t{1}, std::uint64_t{2},
+                                     std::uint64_t{3}, kMost - 2, kMost - 1, kMost}) {
+    PlayOptions options = fast();
+    options.first = 2;
+    options.frames = frames;
+    Watched film(4, options);
+    const std::uint64_t all = frames == 1 ? 1 : 2;
+    for (std::uint32_t i = 0; i < all; ++i) {
+      EXPECT_FALSE(film.playback.finished()) << frames;
+      ASSERT_TRUE(film.arrives(2 + i));
+      EXPECT_EQ(film.show(), 2 + i);
+    }
+    EXPECT_TRUE(film.playback.finished()) << frames;
+    EXPECT_EQ(film.playback.stats().shown, all) << frames;
+  }
 }
 
 TEST(Playback, RefusesFramesOutOfTurn) {

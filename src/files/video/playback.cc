@@ -25,7 +25,9 @@ Playback::Playback(std::string path, const Film& film, std::uint32_t records,
   assert(options.first < records);
   next_index_ = next_arrival_ = position_ = options.first;
   end_ = options.loop ? std::numeric_limits<std::uint64_t>::max() : records_;
-  if (options.frames != 0) end_ = std::min(end_, options.first + options.frames);
+  if (options.frames != 0 && options.frames < end_ - options.first) {
+    end_ = options.first + options.frames;
+  }
   grants_.limit = grants_.told = options.slots;
   grants_.at.assign(options.slots, now);
 }
