@@ -6,6 +6,7 @@ import json
 import os
 import pathlib
 import re
+import resource
 import signal
 import subprocess
 import sys
@@ -312,6 +313,42 @@ def unwritten(folder):
 
 
 @with_folder
+def replaced(folder):
+    """A picture that cannot be written leaves the one that was there."""
+    both(folder, "busy")
+    pictures = folder.parent / "pictures"
+    pictures.mkdir()
+    picture = pictures / "picture.json"
+    picture.write_text("old")
+    picture.chmod(0o640)
+
+    def convert(to, status, limit=resource.RLIM_INFINITY):
+        def take_limit():
+            resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit))
+        done = subprocess.run([WEFT, "timeline", "convert", str(folder), str(to)], capture_output=True,
+                              text=True, timeout=LIMIT_S, preexec_fn=take_limit)
+        check(done.returncode == status, f"{done}")
+        return done.stderr
+
+    check("picture.json: File too large" in convert(picture, 1, 1000), "a limit")
+    check(picture.read_text() == "old" and len(list(pictures.iterdir())) == 1, "what was there")
+    check("No space left" in convert("/dev/full", 1), "/dev/full")
+    check("No such file" in convert(pictures / "no" / "picture", 1), "no folder")
+    check("Is a directory" in convert(pictures, 1), "a folder")
+    convert("/dev/null", 0)
+    link = pictures / "link.json"
+    link.symlink_to("picture.json")
+    convert(link, 0)
+    check(link.is_symlink() and json.loads(picture.read_text())["traceEvents"], "a link")
+    check(picture.stat().st_mode & 0o7777 == 0o640, "permissions")
+    fresh = pictures / "fresh.json"
+    convert(fresh, 0)
+    (pictures / "usual").touch()
+    check(fresh.stat().st_mode == (pictures / "usual").stat().st_mode, "a new one")
+    check(len(list(pictures.iterdir())) == 4, "no other file is left")
+
+
+@with_folder
 def usage(folder):
     folder.mkdir()
     os.mkfifo(folder / "fifo.weft")
@@ -334,4 +371,4 @@ if __name__ == "__main__":
           "killed": killed, "threads": threads, "ranks": ranks, "datagrams": datagrams,
           "limits": limits, "full": full, "objects": objects, "last": last,
           "cancelled": cancelled, "sizes": sizes, "unfinished": unfinished, "names": names,
-          "unwritten": unwritten, "usage": usage})
+          "unwritten": unwritten, "replaced": replaced, "usage": usage})

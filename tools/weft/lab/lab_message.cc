@@ -19,8 +19,8 @@ namespace weft::cli {
 namespace {
 
 constexpr std::size_t kMostFds = 4;
-constexpr std::size_t kShortText = 4 << 10;  // sockets take it; a longer one goes in a file
-constexpr std::size_t kMostText = 4 << 20;   // an environment and a command
+constexpr std::size_t kShortText = 4 << 10;    // sockets take it; a longer one goes in a file
+constexpr std::size_t kLongestText = 4 << 20;  // an environment and a command
 
 struct Head {
   std::uint32_t kind = 0;
@@ -76,7 +76,7 @@ UniqueFd file_of(const std::string& text) {
 std::optional<std::string> text_of(const UniqueFd& file) {
   struct stat about {};
   if (fcntl(file.get(), F_GET_SEALS) < 0 || fstat(file.get(), &about) != 0) return std::nullopt;
-  std::string out(std::min(static_cast<std::size_t>(about.st_size), kMostText), '\0');
+  std::string out(std::min(static_cast<std::size_t>(about.st_size), kLongestText), '\0');
   const ssize_t got = pread(file.get(), out.data(), out.size(), 0);
   if (got != static_cast<ssize_t>(out.size())) return std::nullopt;
   return out;
@@ -118,7 +118,7 @@ Outcome<LabPair> make_lab_pair() {
 
 bool send_message(int fd, const LabMessage& message, SendWait wait) {
   const bool is_long = message.text.size() > kShortText;
-  if (message.text.size() > kMostText || message.fds.size() + (is_long ? 1 : 0) > kMostFds) {
+  if (message.text.size() > kLongestText || message.fds.size() + (is_long ? 1 : 0) > kMostFds) {
     errno = E2BIG;
     return false;
   }

@@ -7,7 +7,6 @@
 #include <cerrno>
 #include <cstring>
 #include <filesystem>
-#include <fstream>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <optional>
@@ -21,6 +20,7 @@
 #include "weft/common/message.h"
 #include "weft/common/net.h"
 #include "weft/common/read_all.h"
+#include "weft/common/replace_file.h"
 #include "weft/timeline/timeline_text.h"
 
 namespace weft::cli {
@@ -106,11 +106,8 @@ Outcome<int> convert(const TimelineOptions& o) {
   const bool json =
       o.format.empty() ? fs::path(o.output).extension() == ".json" : o.format == "json";
   const std::string trace = json ? as_json(picture) : as_perfetto(picture);
-  std::ofstream out(o.output, std::ios::binary | std::ios::trunc);
-  out << trace;
-  out.close();
-  if (!out) return failure(fmt::format("{}: {}", o.output, std::strerror(errno)));
-  return kExitOk;
+  if (replace_file(o.output, trace)) return kExitOk;
+  return failure(fmt::format("{}: {}", o.output, std::strerror(errno)));
 }
 
 }  // namespace
