@@ -127,6 +127,22 @@ def case_a_server_that_dies(tmp):
     assert second["shown"] + second["dropped"] == 60 > first["shown"], (first, second)
 
 
+def case_a_server_that_dies_when_its_film_is_over(tmp):
+    """All of it was shown, so nothing failed; and --hold goes on."""
+    short, long = make(tmp, "short.bgra", frames=3), make(tmp, "long.bgra", frames=100)
+    with Server(short) as one, Server(long) as two:
+        viewer = subprocess.Popen([PROGRAM, "show", "--headless", "--fast", "--hold", "--dump", str(tmp / "dump"),
+                                   one.url(short.name), two.url(long.name)], stderr=subprocess.PIPE, text=True)
+        for server, film, dump in ((one, short, "dump0"), (two, long, "dump1")):
+            wait_for(lambda: (tmp / dump).exists() and (tmp / dump).stat().st_size >= film.stat().st_size, "not all frames")
+            server.stop(signal.SIGKILL)
+            line = viewer.stderr.readline()
+            assert film.name in line or "gone" in line, line
+        viewer.terminate()
+        error = viewer.communicate(timeout=LIMIT_S)[1]
+    assert viewer.returncode == 0 and "3 frames shown" in error and "100 frames shown" in error, error
+
+
 def case_what_is_no_film(tmp):
     (tmp / "notes.y4m").write_text("no film at all")
     (tmp / "short.y4m").write_text("YUV4MPEG2 W64 H64 F25:1 C420\nFRAME\n")

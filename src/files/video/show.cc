@@ -37,9 +37,10 @@ class Loop {
   std::uint64_t shown_then_ = 0;
 };
 
+// A film of which all was shown has not failed, whatever becomes of its server.
 void Loop::lose(std::size_t i, const files::Failed& why) {
   alive_[i] = false;
-  ++lost_;
+  if (!show_.players[i]->finished()) ++lost_;
   if (show_.failed) show_.failed(why);
 }
 

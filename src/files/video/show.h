@@ -13,9 +13,10 @@ namespace weft::video {
 struct Show {
   std::vector<std::unique_ptr<Player>> players;
   std::unique_ptr<Screen> screen;
-  bool hold = false;                                 // keep the last frames on the screen
-  std::function<bool()> interrupted;                 // by a signal, for example
-  std::function<void(const files::Failed&)> failed;  // of one film; the others go on
+  bool hold = false;                  // keep the last frames on the screen
+  std::function<bool()> interrupted;  // by a signal, for example
+  // For one film, or for its server once the film is over; the others go on.
+  std::function<void(const files::Failed&)> failed;
 };
 
 // Returns how many films failed.
