@@ -225,6 +225,70 @@ TEST(Peers, AMessageOfWhichAPartWasDroppedIsNotGivenToTheNextReceive) {
   EXPECT_EQ(exs_qdelete(q), 0);
 }
 
+// A connection over TCP to a plain socket, of which nothing more can be sent.
+class FullConnection {
+ public:
+  FullConnection() : fd(new_socket(kTcpPacket)) {
+    const int listener = socket(AF_INET, SOCK_STREAM, 0);
+    Endpoint at = loopback(AF_INET);
+    EXPECT_EQ(bind(listener, at.get(), at.length), 0);
+    EXPECT_EQ(listen(listener, 4), 0);
+    EXPECT_EQ(getsockname(listener, at.get(), &at.length), 0);
+    EXPECT_EQ(exs_connect(fd, at.get(), at.length, 0, kBlock, 0), 0);
+    plain = accept(listener, nullptr, nullptr);
+    close(listener);
+    const std::vector<char> filler(100'000, 'f');
+    // The last ones singly: there may be room for less than poll() wants to see.
+    pollfd room{fd, POLLOUT, 0};
+    bool more = true;
+    while (more) {
+      more = poll(&room, 1, 20) == 1;
+      for (ssize_t sent = 1; sent > 0; more = more || sent > 0) {
+        sent = send(fd, filler.data(), more ? filler.size() : 1, MSG_DONTWAIT);
+        if (sent > 0) bytes += static_cast<std::size_t>(sent);
+      }
+    }
+  }
+  ~FullConnection() {
+    close_now(fd);
+    close(plain);
+    EXPECT_EQ(exs_qdelete(q), 0);
+  }
+  FullConnection(const FullConnection&) = delete;
+  FullConnection& operator=(const FullConnection&) = delete;
+
+  // Reads all that as the peer, and `length` octets behind it.
+  std::string read_behind(std::size_t length) {
+    std::string text(bytes + length, 0);
+    EXPECT_EQ(recv(plain, text.data(), text.size(), MSG_WAITALL),
+              static_cast<ssize_t>(text.size()));
+    return text.substr(bytes);
+  }
+
+  int fd;
+  int plain = -1;
+  std::size_t bytes = 0;
+  exs_qhandle_t q = exs_qcreate(4);
+};
+
+TEST(Peers, AMessageThatIsTakenBackBeforeItHasBegunLeavesNoHeaderBehind) {
+  bool taken_back = false;
+  const timeval now{0, 0};
+  // The kernel may still find a little room.
+  for (int round = 0; round < 50 && !taken_back; ++round) {
+    FullConnection full;
+    exs_event_t event;
+    ASSERT_EQ(exs_send(full.fd, "0123456789", 10, 0, full.q, tag(1), kPlain), 0);
+    ASSERT_EQ(exs_cancel(full.fd, EXS_CAF_FILDES, 0), 0);
+    taken_back = exs_qdequeue(full.q, &event, 1, &now) == 1 && event.error == ECANCELED;
+    if (!taken_back) continue;
+    ASSERT_EQ(exs_send(full.fd, "abc", 3, 0, full.q, tag(2), kPlain), 0);
+    EXPECT_EQ(full.read_behind(19), std::string("EXSP\0\0\0\1\0\0\0\3\0\0\0\0abc", 19));
+    EXPECT_EQ(next_event(full.q).ahandle, tag(2));
+  }
+  EXPECT_TRUE(taken_back);
+}
+
 // A listener over RDMA takes peers that have only TCP at a second port.
 TEST(Peers, AListenerHasAPortForPeersWithOnlyTCP) {
   const Listener listener(kStream, {{EXS_F_SETTCPPORT, EXS_TCPPORT_ANY}});

@@ -68,7 +68,7 @@ class TcpSocket final : public Provider {
 
   // Packets. The front send has sent so much of its frame header; of the message that comes in, so
   // much of its header has come, and so much of it is left.
-  bool greeted_ = false;
+  bool greeted_ = false;  // by a message that is complete
   std::size_t frame_sent_ = 0;
   std::array<std::uint8_t, 2 * kFrameBytes> frame_out_{};
   std::size_t frame_out_bytes_ = 0;

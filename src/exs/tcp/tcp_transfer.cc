@@ -37,6 +37,7 @@ void TcpSocket::pump_sends() {
     if (!send_some(op)) break;
     if (op.done < op.total || (framed() && frame_sent_ < frame_out_bytes_)) continue;
     frame_sent_ = frame_out_bytes_ = 0;
+    greeted_ = true;
     s_.stats.bytes_sent += op.total;
     s_.finish_front(s_.ops.sends, 0, op.total);
     any = true;
@@ -46,7 +47,9 @@ void TcpSocket::pump_sends() {
 
 // The front send: some of what is left of it. False: it has to wait, or the connection is over.
 bool TcpSocket::send_some(Operation& op) {
-  if (framed() && frame_out_bytes_ == 0) {
+  // Anew until some of it has gone: what was in front before may have been cancelled.
+  if (framed() && frame_sent_ == 0) {
+    assert(op.done == 0);
     ByteWriter out(frame_out_);
     if (!greeted_) {
       out.be32(kGreeting);
@@ -54,7 +57,6 @@ bool TcpSocket::send_some(Operation& op) {
     }
     out.be32(static_cast<std::uint32_t>(op.total));
     out.be32(0);
-    greeted_ = true;
     frame_out_bytes_ = out.written().size();
   }
   const std::size_t head = frame_out_bytes_ - frame_sent_;
