@@ -31,6 +31,7 @@ class Watched {
   std::int64_t show() {
     const auto frame = playback.due(now);
     if (!frame) return -1;
+    playback.taken(*frame, now);
     playback.shown(*frame, now);
     return static_cast<std::int64_t>(frame->index);
   }
@@ -107,6 +108,24 @@ TEST(Playback, EndsAfterAsManyFramesAsAreWanted) {
     EXPECT_TRUE(film.playback.finished()) << frames;
     EXPECT_EQ(film.playback.stats().shown, all) << frames;
   }
+}
+
+TEST(Playback, CountsTheTimeUntilTheScreenShowsAFrame) {
+  Watched film(10, PlayOptions{});
+  ASSERT_TRUE(film.arrives(0));
+  const auto frame = film.playback.due(film.now);
+  ASSERT_TRUE(frame);
+  // Its slot need not wait for the screen.
+  film.playback.taken(*frame, film.now);
+  EXPECT_TRUE(film.playback.next_grant());
+  EXPECT_EQ(film.playback.stats().shown, 0U);
+  film.now += milliseconds(40);
+  film.playback.shown(*frame, film.now);
+  const PlayStats& stats = film.playback.stats();
+  EXPECT_EQ(stats.shown, 1U);
+  EXPECT_EQ(stats.late, 1U);
+  EXPECT_EQ(stats.flip_ns, 40'000'000);
+  EXPECT_EQ(stats.first_shown, film.now);
 }
 
 TEST(Playback, RefusesFramesOutOfTurn) {

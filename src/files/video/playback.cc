@@ -125,12 +125,8 @@ std::optional<Playback::Frame> Playback::due(Clock::time_point now) {
 }
 
 void Playback::shown(const Frame& frame, Clock::time_point now) {
-  ready_.pop_front();
   if (stats_.shown++ == 0) stats_.first_shown = now;
   stats_.last_shown = now;
-  if (frame.index > next_index_) stats_.dropped += frame.index - next_index_;
-  next_index_ = frame.index + 1;
-  position_ = frame.index;
   Clock::time_point wanted = frame.arrived;
   if (options_.paced) {
     wanted = std::max(wanted, due_time(frame.index));
@@ -139,6 +135,13 @@ void Playback::shown(const Frame& frame, Clock::time_point now) {
   const std::int64_t flip = std::max<std::int64_t>(0, ns(now - wanted));
   stats_.flip_ns += flip;
   stats_.flip_max_ns = std::max(stats_.flip_max_ns, flip);
+}
+
+void Playback::taken(const Frame& frame, Clock::time_point now) {
+  ready_.pop_front();
+  if (frame.index > next_index_) stats_.dropped += frame.index - next_index_;
+  next_index_ = frame.index + 1;
+  position_ = frame.index;
   release(now);
   if (!options_.paced || paused_at_ || seek_to_ || seek_under_way_) return;
   const std::uint64_t wanted_index = index_due(now);

@@ -76,9 +76,11 @@ class Playback {
   // The next message, once that before it is answered: what is released meanwhile goes with it.
   [[nodiscard]] std::optional<Grant> next_grant();
 
-  // The frame to be shown now. Its pixels are valid until shown().
+  // The frame to be shown now. Its pixels are valid until taken().
   [[nodiscard]] std::optional<Frame> due(Clock::time_point now);
-  // It was shown: its slot goes back to the server.
+  // The screen has a copy of it: its slot goes back to the server.
+  void taken(const Frame& frame, Clock::time_point now);
+  // It stands on the screen; no seek() between the two.
   void shown(const Frame& frame, Clock::time_point now);
   // When due() has something again; nothing while it depends on the server or the user.
   [[nodiscard]] std::optional<Clock::time_point> next_time() const;
@@ -122,7 +124,7 @@ class Playback {
 
   std::deque<Frame> ready_;
   std::uint64_t next_arrival_ = 0;  // index of the next record that is not stale
-  std::uint64_t next_index_ = 0;    // behind the last one that was shown
+  std::uint64_t next_index_ = 0;    // behind the last one that was taken
   std::uint64_t end_ = 0;
   std::uint64_t position_ = 0;                // index
   std::optional<Clock::time_point> started_;  // when frame `start_index_` is due

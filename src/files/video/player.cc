@@ -147,8 +147,8 @@ std::optional<Player::Frame> Player::due(Clock::time_point now) {
   return frame;
 }
 
-Outcome<void> Player::shown(const Frame& frame, Clock::time_point now) {
-  playback_->shown(frame, now);
+Outcome<void> Player::taken(const Frame& frame, Clock::time_point now) {
+  playback_->taken(frame, now);
   return grant();
 }
 

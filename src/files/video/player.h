@@ -38,10 +38,12 @@ class Player {
   //   ECONNRESET, EPROTO, or the error of the server's disk: the film is over
   [[nodiscard]] files::Outcome<std::size_t> progress();
 
-  // The frame to be shown now. Its pixels are valid until shown().
+  // The frame to be shown now. Its pixels are valid until taken().
   [[nodiscard]] std::optional<Frame> due(Clock::time_point now);
-  // It was shown: its slot goes back to the server.
-  [[nodiscard]] files::Outcome<void> shown(const Frame& frame, Clock::time_point now);
+  // The screen has a copy of it: its slot goes back to the server.
+  [[nodiscard]] files::Outcome<void> taken(const Frame& frame, Clock::time_point now);
+  // It stands on the screen.
+  void shown(const Frame& frame, Clock::time_point now) { playback_->shown(frame, now); }
   // When due() has something again; nothing while it depends on the server or the user.
   [[nodiscard]] std::optional<Clock::time_point> next_time() const {
     return playback_->next_time();

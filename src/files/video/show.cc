@@ -46,15 +46,19 @@ void Loop::lose(std::size_t i, const files::Failed& why) {
 
 // Shows what is due. Every film's next frame, before anything is flipped.
 Outcome<void> Loop::present() {
+  std::vector<std::pair<Player*, Player::Frame>> taken;
   for (std::size_t i = 0; i < count_; ++i) {
     Player& player = *show_.players[i];
     if (!alive_[i]) continue;
     const auto frame = player.due(Clock::now());
     if (!frame) continue;
     if (auto ok = show_.screen->show(i, *frame); !ok) return ok;
-    if (auto ok = player.shown(*frame, Clock::now()); !ok) lose(i, ok.error());
+    taken.emplace_back(&player, *frame);
+    if (auto ok = player.taken(*frame, Clock::now()); !ok) lose(i, ok.error());
   }
-  return show_.screen->flip();
+  if (auto ok = show_.screen->flip(); !ok) return ok;
+  for (const auto& [player, frame] : taken) player->shown(frame, Clock::now());
+  return {};
 }
 
 std::size_t Loop::progress() {
