@@ -29,6 +29,7 @@ std::size_t process_of(Story& story, const FileHeader& header) {
                header.process_began,
                0,
                0,
+               0,
                {}};
   const auto same = [&](const Process& one) {
     return one.id == made.id && one.host == made.host && one.boot_id == made.boot_id &&
@@ -117,26 +118,27 @@ std::string Process::name() const {
 
 bool is_unfinished(std::span<const std::uint8_t> file) {
   const auto magic = file.first(std::min(file.size(), FileHeader::kMagic.size()));
-  return file.size() < kHeaderBytes ||
-         std::ranges::all_of(magic, [](auto one) { return one == 0; });
+  return std::ranges::all_of(magic, [](auto one) { return one == 0; });
 }
 
 std::optional<std::string> add_file(Story& story, std::span<const std::uint8_t> file) {
+  const auto magic = file.first(std::min(file.size(), FileHeader::kMagic.size()));
+  if (!std::ranges::equal(magic, std::span(FileHeader::kMagic).first(magic.size())))
+    return "it is not a file of weft run --timeline";
   FileHeader header;
-  if (file.size() < kHeaderBytes) return "it is too short";
+  if (file.size() < sizeof header) return "it is cut short, and says not whose it is";
   std::memcpy(static_cast<void*>(&header), file.data(), sizeof header);
-  if (header.magic != FileHeader::kMagic) return "it is not a file of weft run --timeline";
   if (header.version != FileHeader::kVersion) return "it is of another version of Weft";
-  const std::span<const std::uint8_t> records = file.subspan(kHeaderBytes);
-  const std::uint64_t there = records.size() / sizeof(Octets64);
-  const std::uint64_t capacity = std::min(header.capacity, there);
-  const std::uint64_t kept = std::min(header.written, capacity);
+  const auto records = file.subspan(std::min(file.size(), kHeaderBytes));
+  const std::uint64_t had = std::min(header.written, header.capacity);
+  const std::uint64_t kept = std::min<std::uint64_t>(had, records.size() / sizeof(Octets64));
   const std::size_t process = process_of(story, header);
   Process& owner = story.processes[process];
-  if (header.written > kept) {
-    owner.capacity = owner.dropped != 0 ? std::min(owner.capacity, capacity) : capacity;
-    owner.dropped += header.written - kept;
+  if (header.written > had) {
+    owner.capacity = owner.dropped != 0 ? std::min(owner.capacity, had) : had;
+    owner.dropped += header.written - had;
   }
+  owner.cut += had - kept;
   owner.threads.push_back(header.thread);
   for (std::uint64_t i = 0; i < kept; ++i) {
     Octets64 octets;

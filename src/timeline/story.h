@@ -23,6 +23,7 @@ struct Process {
   std::uint64_t process_began = 0;  // by its own clock
   std::uint64_t dropped = 0;        // records that had no room
   std::uint64_t capacity = 0;       // of the smallest file that had none for all
+  std::uint64_t cut = 0;            // records that files lack which are cut short
   std::vector<std::uint32_t> threads;
 
   // "rank 3", or "process 4711 on h1".
@@ -59,7 +60,8 @@ struct Story {
   std::vector<ConnectionItem> connections;
 };
 
-// Adds a file. The text says what is wrong with it. One that is cut short counts as far as it goes.
+// Adds a file. The text says what is wrong with it. One that is cut short behind whose it is counts
+// as far as it goes.
 [[nodiscard]] std::optional<std::string> add_file(Story& story, std::span<const std::uint8_t> file);
 
 // A process has begun this file, and was killed or had no room before there was a record.

@@ -8,6 +8,7 @@ import pathlib
 import re
 import resource
 import signal
+import struct
 import subprocess
 import sys
 import tempfile
@@ -292,6 +293,26 @@ def unfinished(folder):
 
 
 @with_folder
+def cut(folder):
+    """Of a file that is cut short the last records are missing, and the report says so."""
+    found = both(folder, "busy")
+    server = found["processes"][process(found, "server")]["pid"]
+    file = max((one for one in folder.iterdir() if f".{server}." in one.name), key=lambda f: f.name)
+    whole = file.read_bytes()
+    there = struct.unpack_from("=Q", whole, 24)[0]
+    for octets, missing in ((4096 + 2 * 64, there - 2), (4096, there), (1000, there)):
+        file.write_bytes(whole[:octets])
+        text = weft("timeline", "report", str(folder))
+        check(f"  {missing} records are missing: a file is cut short\n" in text, text)
+        check("earlier" not in text and "left out" not in text, text)
+        found = report(folder)["processes"]
+        check([one["cut"] for one in found if one["pid"] == server] == [missing], f"{found}")
+    file.write_bytes(whole[:100])
+    text = weft("timeline", "report", str(folder), status=1)
+    check("it is cut short" in text, text)
+
+
+@with_folder
 def names(folder):
     """Of a program, in a report: they don't reach the terminal."""
     program = os.path.join(os.path.dirname(PROGRAM), "zoo_e02_mended")
@@ -370,5 +391,5 @@ if __name__ == "__main__":
           "matched": matched,
           "killed": killed, "threads": threads, "ranks": ranks, "datagrams": datagrams,
           "limits": limits, "full": full, "objects": objects, "last": last,
-          "cancelled": cancelled, "sizes": sizes, "unfinished": unfinished, "names": names,
+          "cancelled": cancelled, "sizes": sizes, "unfinished": unfinished, "cut": cut, "names": names,
           "unwritten": unwritten, "replaced": replaced, "usage": usage})

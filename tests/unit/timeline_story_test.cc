@@ -51,19 +51,45 @@ TEST(TimelineStory, PortsAreUsedAgain) {
     EXPECT_EQ(one.connection.start, story.connections[one.peer].connection.start);
 }
 
-TEST(TimelineStory, RefusesWhatIsNoFileOfItAndTakesOneThatIsCutShort) {
+TEST(TimelineStory, RefusesWhatIsNoFileOfIt) {
   Story story;
-  EXPECT_TRUE(add_file(story, std::vector<std::uint8_t>(10)));
-  EXPECT_TRUE(add_file(story, std::vector<std::uint8_t>(kHeaderBytes)));
-  std::vector<std::uint8_t> file = file_of({}, std::vector<Octets64>(3));
-  file.resize(file.size() - 100);
-  EXPECT_FALSE(add_file(story, file));
-  EXPECT_EQ(story.processes.size(), 1U);
+  EXPECT_EQ(add_file(story, std::vector<std::uint8_t>(10)),
+            "it is not a file of weft run --timeline");
+  EXPECT_EQ(add_file(story, std::vector<std::uint8_t>(kHeaderBytes)),
+            "it is not a file of weft run --timeline");
   // A wrong number of records in the header reaches nothing behind the file.
   FileHeader header;
   header.written = header.capacity = ~std::uint64_t{0};
-  std::vector<std::uint8_t> wrong = file_of(header, {}, false);
-  EXPECT_FALSE(add_file(story, wrong));
+  EXPECT_FALSE(add_file(story, file_of(header, {}, false)));
+}
+
+// The records at its end are missing, not the first ones.
+TEST(TimelineStory, AFileThatIsCutShortCountsAsFarAsItGoes) {
+  const auto cut_to = [](std::size_t octets) {
+    std::vector<std::uint8_t> file = file_of({}, std::vector<Octets64>(3));
+    file.resize(octets);
+    return file;
+  };
+  struct Case {
+    std::size_t octets, cut;
+  };
+  for (const auto& [octets, cut] :
+       {Case{kHeaderBytes + 3 * sizeof(Octets64), 0},
+        Case{kHeaderBytes + 3 * sizeof(Octets64) - 1, 1},
+        Case{kHeaderBytes + 2 * sizeof(Octets64) - 1, 2}, Case{kHeaderBytes, 3},
+        Case{kHeaderBytes - 1, 3}, Case{sizeof(FileHeader), 3}}) {
+    Story story;
+    EXPECT_FALSE(is_unfinished(cut_to(octets)));
+    EXPECT_FALSE(add_file(story, cut_to(octets)));
+    ASSERT_EQ(story.processes.size(), 1U);
+    EXPECT_EQ(story.processes.front().cut, cut) << octets;
+    EXPECT_EQ(story.processes.front().dropped, 0U) << octets;
+  }
+  for (const std::size_t octets : {sizeof(FileHeader) - 1, std::size_t{8}, std::size_t{3}}) {
+    Story story;
+    EXPECT_FALSE(is_unfinished(cut_to(octets)));
+    EXPECT_EQ(add_file(story, cut_to(octets)), "it is cut short, and says not whose it is");
+  }
 }
 
 TEST(TimelineStory, CountsRecordsThatHadNoRoom) {
@@ -77,6 +103,7 @@ TEST(TimelineStory, CountsRecordsThatHadNoRoom) {
   // Another thread lost none.
   EXPECT_FALSE(add_file(story, file_of({}, std::vector<Octets64>(2))));
   EXPECT_EQ(story.processes.front().capacity, 3U);
+  EXPECT_EQ(story.processes.front().cut, 0U);
 }
 
 TEST(TimelineStory, AFileWithoutHeaderWasBegunOnly) {
@@ -84,6 +111,7 @@ TEST(TimelineStory, AFileWithoutHeaderWasBegunOnly) {
   EXPECT_TRUE(is_unfinished(std::vector<std::uint8_t>(100)));
   EXPECT_TRUE(is_unfinished(std::vector<std::uint8_t>(2 * kHeaderBytes)));
   EXPECT_FALSE(is_unfinished(std::vector<std::uint8_t>(2 * kHeaderBytes, 'x')));
+  EXPECT_FALSE(is_unfinished(std::vector<std::uint8_t>(100, 'x')));
   EXPECT_FALSE(is_unfinished(file_of({}, {})));
 }
 

@@ -80,6 +80,8 @@ std::string process_text(const timeline::Story& story, std::size_t i, const time
     out += fmt::format("  {} earlier records are lost: a file has room for {}\n", process.dropped,
                        process.capacity);
   }
+  if (process.cut != 0)
+    out += fmt::format("  {} records are missing: a file is cut short\n", process.cut);
   for (const Share share : kShares) {
     std::vector<std::pair<std::uint64_t, Cause>> parts;
     std::uint64_t all = 0;
@@ -131,6 +133,7 @@ Json processes_json(const timeline::Story& story, const std::vector<timeline::Ti
                    {"host", process.host},
                    {"program", process.program},
                    {"dropped", process.dropped},
+                   {"cut", process.cut},
                    {"waits_ns", causes}});
   }
   return out;
