@@ -99,6 +99,21 @@ def case_by_the_clock(tmp):
     assert played["dropped"] > 0 and played["shown"] + played["dropped"] == 150, played
 
 
+def case_ended_by_a_signal(tmp):
+    """What was not shown counts, but for a film that goes round for ever."""
+    film = make(tmp, "film.bgra", frames=1000)
+    with Server(film) as server:
+        for how, options, code in ((signal.SIGTERM, [], 143), (signal.SIGINT, [], 130), (signal.SIGTERM, ["--loop"], 0),
+                                   (signal.SIGINT, ["--loop", "--frames", "5000"], 130)):
+            viewer = subprocess.Popen([PROGRAM, "show", "--headless", "--dump", str(tmp / "dump"), *options,
+                                       server.url(film.name)], stderr=subprocess.PIPE, text=True)
+            wait_for_a_frame(tmp / "dump0")
+            viewer.send_signal(how)
+            error = viewer.communicate(timeout=LIMIT_S)[1]
+            assert viewer.returncode == code and "frames shown" in error, (how, options, viewer.returncode, error)
+            (tmp / "dump0").unlink()
+
+
 def case_a_file_that_shrinks(tmp):
     film = make(tmp, "film.bgra", frames=200)
     other = make(tmp, "other.y4m")

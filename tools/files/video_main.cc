@@ -30,7 +30,7 @@ constexpr int kPatienceMs = 30000;
 using files::Failed;
 using video::PlayStats;
 
-volatile std::sig_atomic_t g_interrupted = 0;
+volatile std::sig_atomic_t g_interrupted = 0;  // the signal
 
 int fail(const Failed& why) { return cli::report_failure({why.text(), cli::kExitFailure}); }
 int usage(std::string text) { return cli::report_failure({std::move(text), cli::kExitUsage}); }
@@ -150,6 +150,12 @@ files::Outcome<std::unique_ptr<video::Screen>> open_screen(const ShowCommand& c,
                        : video::open_window(films, c.window);
 }
 
+// A film that goes round for ever has no end to be missed.
+bool all_was_shown(const ShowCommand& c, const video::Show& show) {
+  if (c.play.loop && c.play.frames == 0) return true;
+  return std::ranges::all_of(show.players, [](const auto& player) { return player->finished(); });
+}
+
 int play(const ShowCommand& c, video::Show& show) {
   std::vector<video::Film> films;
   for (const auto& player : show.players) films.push_back(player->film());
@@ -160,13 +166,14 @@ int play(const ShowCommand& c, video::Show& show) {
   show.failed = [](const Failed& why) { fail(why); };
   show.interrupted = [] { return g_interrupted != 0; };
   struct sigaction action {};
-  action.sa_handler = [](int) { g_interrupted = 1; };
+  action.sa_handler = [](int which) { g_interrupted = which; };
   sigaction(SIGINT, &action, nullptr);
   sigaction(SIGTERM, &action, nullptr);
   const auto lost = video::run(show);
   report(show, c.json);
   if (!lost) return fail(lost.error());
-  return *lost == 0 ? 0 : 1;
+  if (*lost != 0) return 1;
+  return g_interrupted != 0 && !all_was_shown(c, show) ? 128 + g_interrupted : 0;
 }
 
 int show(Command& c) {

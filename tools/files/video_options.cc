@@ -79,7 +79,9 @@ void add_show(cli::Arguments& app, Command& c) {
   data::add_port_option(*sub, c.port);
   sub->footer(
       "Keys: space pauses, left and right go 5 s back and forth, f is full screen, q ends. The "
-      "mouse moves a film. Exit codes: 0 all films were shown, 1 something failed, 2 wrong usage.");
+      "mouse moves a film. Exit codes: 0 all films were shown, or q ended them, 1 something "
+      "failed, 2 "
+      "wrong usage, 130 and 143 SIGINT and SIGTERM ended them.");
 }
 
 void add_make(cli::Arguments& app, Command& c) {
