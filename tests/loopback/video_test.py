@@ -114,6 +114,17 @@ def case_ended_by_a_signal(tmp):
             (tmp / "dump0").unlink()
 
 
+def case_output_that_cannot_be_written(tmp):
+    film = make(tmp, "film.bgra", frames=3)
+    with Server(film) as server:
+        for command in (["show", "--headless", "--json", "--fast", server.url(film.name)],
+                        ["make", str(tmp / "other.y4m"), "--frames", "2"], ["show", "--help"]):
+            with open("/dev/full", "w", encoding="utf-8") as full:
+                done = subprocess.run([PROGRAM, *command], stdout=full, stderr=subprocess.PIPE, text=True, timeout=LIMIT_S,
+                                      check=False)
+            assert done.returncode == 1 and "the standard output" in done.stderr, (command, done)
+
+
 def case_a_file_that_shrinks(tmp):
     film = make(tmp, "film.bgra", frames=200)
     other = make(tmp, "other.y4m")

@@ -216,6 +216,6 @@ int run(Command& c) {
 int main(int argc, char** argv) {
   weft::tv::Command command;
   int exit_code = 0;
-  if (!weft::tv::parse(argc, argv, command, exit_code)) return exit_code;
-  return weft::tv::run(command);
+  if (weft::tv::parse(argc, argv, command, exit_code)) exit_code = weft::tv::run(command);
+  return weft::cli::after_output(exit_code);
 }
