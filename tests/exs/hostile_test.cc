@@ -119,6 +119,11 @@ void add_lies_of_both(std::vector<Lie>& out) {
     l.say(header_of(Type::kFinish));
   });
   both("FinishedUnasked", [](Liar& l) { l.say(header_of(Type::kFinished)); });
+  // They are read and posted again, but the socket's own messages say of how many.
+  both("MoreMessagesThanSlots", [](Liar& l) {
+    for (int i = 0; i < 20'000 && l.say(header_of(Type::kCredit)); ++i) {
+    }
+  });
   both("HangsUp", [](Liar&) {});
 }
 
@@ -184,6 +189,12 @@ void add_lies_of_packets(std::vector<Lie>& out) {
     l.say(h);
   });
   packet("WithdrawsWhatWasNotSent", [](Liar& l) { l.say(header_of(Type::kWithdraw, 0, 5)); });
+  packet("WithdrawsMoreThanIsAnswered", [](Liar& l) {
+    for (std::uint64_t i = 0; i < 20'000; ++i) {
+      if (!l.say(header_of(Type::kSource, 0, i)) || !l.say(header_of(Type::kWithdraw, 0, i)))
+        return;
+    }
+  });
   packet("StreamMessage", [](Liar& l) { l.say(header_of(Type::kRing, 5, 0)); });
 }
 
@@ -208,8 +219,10 @@ TEST_P(Hostile, LosesItsConnectionAndNothingElseHappens) {
   }
   // An end that is in order has ended the receives before.
   const std::string name = GetParam().name;
-  // The first end may complete everything; a source that is not fetched leaves one to fail.
-  victim.expect_reset(name == "SecondEnd" ? 0 : name == "EndBeforeItsSourceIsFetched" ? 1 : 2);
+  // The first end may complete everything; sources of nothing end the receives, and no more.
+  const bool sources =
+      name == "EndBeforeItsSourceIsFetched" || name == "WithdrawsMoreThanIsAnswered";
+  victim.expect_reset(name == "SecondEnd" ? 0 : sources ? 1 : 2);
 }
 
 INSTANTIATE_TEST_SUITE_P(Lies, Hostile, testing::ValuesIn(lies()), [](const auto& one) {
@@ -237,6 +250,24 @@ TEST(HostilePacket, APeerThatTakesNoReadsLosesItsConnection) {
     EXPECT_EQ(event.ahandle, tag(i));
     EXPECT_EQ(event.error, ECONNRESET);
   }
+  close_now(fd);
+  EXPECT_EQ(exs_qdelete(q), 0);
+}
+
+// Each asks for an answer, and the peer gives no slot back to take it.
+TEST(HostileStream, AnswersThatAPeerDoesNotTakeDoNotPileUp) {
+  const Listener listener(kStream);
+  Liar liar(listener.port, bytes_of(hello_of(kStream)));
+  ASSERT_TRUE(liar.connected());
+  ASSERT_TRUE(liar.say(header_of(Type::kStart)));
+  const int fd = exs_accept(listener.fd, nullptr, 0, 0, kBlock, 0);
+  ASSERT_GE(fd, 0);
+  const exs_qhandle_t q = exs_qcreate(4);
+  char byte = 0;
+  ASSERT_EQ(exs_recv(fd, &byte, 1, 0, q, tag(1), kPlain), 0);
+  for (int i = 0; i < 20'000 && liar.say(header_of(Type::kCloseChain)); ++i) {
+  }
+  EXPECT_EQ(next_event(q).error, ECONNRESET);
   close_now(fd);
   EXPECT_EQ(exs_qdelete(q), 0);
 }

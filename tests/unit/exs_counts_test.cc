@@ -90,6 +90,18 @@ TEST(SlotCredits, IsToldOnce) {
   EXPECT_EQ(credits.tell(), 4U);
 }
 
+TEST(SlotCredits, ThePeerSendsNoMoreThanItHasBeenToldOf) {
+  SlotCredits credits;
+  EXPECT_TRUE(credits.on_message(2));
+  EXPECT_TRUE(credits.on_message(2));
+  credits.returned(2);
+  EXPECT_EQ(credits.tell(), 2U);
+  EXPECT_TRUE(credits.on_message(2));
+  credits.returned(1);
+  EXPECT_TRUE(credits.on_message(2));
+  EXPECT_FALSE(credits.on_message(2)) << "the third buffer is there, and it has not been told";
+}
+
 // ---- packets
 
 TEST(PacketSender, StopsAtTheLimitsOfTheReceiver) {

@@ -79,7 +79,8 @@ class RdmaPort {
   // ends the operation.
   bool load_file(Operation& op, std::size_t most);
 
-  // Messages without data, in order: sent by flush_control() when there are credits.
+  // Messages without data, in order: sent by flush_control() when there are credits. An answer to
+  // each of the peer's messages is no more than the slots that it has been told of.
   void queue_control(Type type, std::uint8_t flags, std::uint64_t seq, std::uint32_t aux) {
     control_.push_back({type, flags, seq, aux});
   }
@@ -97,6 +98,8 @@ class RdmaPort {
   void retire(std::uint32_t serial_bits);
 
   // ---- receiving
+  // A message has come. False: it breaks the protocol, the peer had no slot left for it.
+  [[nodiscard]] bool on_message() { return credits_.on_message(mine_.slots); }
   // The message in `slot`, until slot_read().
   [[nodiscard]] std::span<const std::uint8_t> received(std::uint32_t slot,
                                                        std::size_t length) const {

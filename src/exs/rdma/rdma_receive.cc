@@ -40,6 +40,7 @@ void RdmaSocket::on_completions(std::span<const ibv_wc> completions) {
 void RdmaSocket::on_message(std::uint32_t slot, std::uint32_t length) {
   if (!passive_ && !port_.is_up())
     return broke(ECONNRESET, "it speaks before it has been spoken to");
+  if (!port_.on_message()) return broke(ECONNRESET, "more messages than slots");
   port_.up(true);  // the first message may come before rdma_cm says so
   ++s_.stats.messages_received;
   Message message;

@@ -1,4 +1,5 @@
-// How many messages may be sent, and how many buffers have been given back to the peer for more.
+// How many messages may be sent, and how many the peer may send: buffers that have been given back
+// to it.
 //
 // Values. Totals modulo 2^32, as every header tells them.
 #pragma once
@@ -23,6 +24,9 @@ class SlotCredits {
     return true;
   }
 
+  // The peer, whom we have offered `slots` buffers, has sent a message. False: more than it has
+  // been told that it may, which breaks the protocol. Their buffers may be there all the same.
+  [[nodiscard]] bool on_message(std::uint32_t slots) { return ++received_ - told_ <= slots; }
   // Buffers of ours are there for the peer again.
   void returned(std::uint32_t count) { returned_ += count; }
   // Our total, as it is told to the peer.
@@ -32,6 +36,7 @@ class SlotCredits {
  private:
   std::uint32_t sent_ = 0;
   std::uint32_t peer_returned_ = 0;
+  std::uint32_t received_ = 0;
   std::uint32_t returned_ = 0;
   std::uint32_t told_ = 0;
 };
