@@ -150,6 +150,7 @@ struct FileHeader {
   std::array<char, 64> host{};
   std::array<char, 16> rank{};
   std::array<char, 256> program{};
+  std::uint64_t lost = 0;  // records of the process that got no file; in one of its files
 };
 inline constexpr std::size_t kHeaderBytes = 4096;
 static_assert(sizeof(FileHeader) <= kHeaderBytes);

@@ -30,6 +30,7 @@ std::size_t process_of(Story& story, const FileHeader& header) {
                0,
                0,
                0,
+               0,
                {}};
   const auto same = [&](const Process& one) {
     return one.id == made.id && one.host == made.host && one.boot_id == made.boot_id &&
@@ -139,6 +140,7 @@ std::optional<std::string> add_file(Story& story, std::span<const std::uint8_t> 
     owner.dropped += header.written - had;
   }
   owner.cut += had - kept;
+  owner.without_file += header.lost;
   owner.threads.push_back(header.thread);
   for (std::uint64_t i = 0; i < kept; ++i) {
     Octets64 octets;

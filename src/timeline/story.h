@@ -24,6 +24,7 @@ struct Process {
   std::uint64_t dropped = 0;        // records that had no room
   std::uint64_t capacity = 0;       // of the smallest file that had none for all
   std::uint64_t cut = 0;            // records that files lack which are cut short
+  std::uint64_t without_file = 0;   // records that got no file
   std::vector<std::uint32_t> threads;
 
   // "rank 3", or "process 4711 on h1".

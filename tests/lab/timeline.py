@@ -255,6 +255,29 @@ def full(folder):
 
 
 @with_folder
+def unfiled(folder):
+    """Room for the header of one file: what the other threads had to write is counted in it."""
+    folder.mkdir()
+    port = free_port()
+    env = {"TIMELINE_PORT": str(port)}
+    server = Process(HERE, [PROGRAM, "server", "threads"], env=env).listening(port)
+    script = (f"mount -t tmpfs -o size=4k none {folder} && "
+              f"{WEFT} run --timeline {folder} -- {PROGRAM} client threads {HERE.v4} && "
+              f"{WEFT} timeline report {folder} && {WEFT} timeline report {folder} --json")
+    done = subprocess.run(["unshare", "--user", "--map-root-user", "--mount", "sh", "-c", script],
+                          capture_output=True, text=True, timeout=LIMIT_S, env={**os.environ, **env})
+    if "unshare: " in done.stderr or "mount: " in done.stderr:
+        raise Skip(done.stderr.strip())
+    check(done.returncode == 0, f"{done}")
+    server.expect(0, LIMIT_S)
+    text, found = done.stdout.split("\n{\n")
+    one = json.loads("{" + found)["processes"][0]
+    # Five requests of each thread, and the connections.
+    check(one["without_file"] >= 2 * ROUNDS + 3, f"{one}")
+    check(f"  {one['without_file']} records are lost: there was no file for them\n" in text, text)
+
+
+@with_folder
 def objects(folder):
     done = subprocess.run([WEFT, "run", "--timeline", str(folder), "--", PROGRAM, "objects"],
                           capture_output=True, text=True, timeout=LIMIT_S)
@@ -390,6 +413,6 @@ if __name__ == "__main__":
           "depth1": depth1, "slow_link": slow_link, "clocks": clocks, "both_ends": both_ends,
           "matched": matched,
           "killed": killed, "threads": threads, "ranks": ranks, "datagrams": datagrams,
-          "limits": limits, "full": full, "objects": objects, "last": last,
+          "limits": limits, "full": full, "unfiled": unfiled, "objects": objects, "last": last,
           "cancelled": cancelled, "sizes": sizes, "unfinished": unfinished, "cut": cut, "names": names,
           "unwritten": unwritten, "replaced": replaced, "usage": usage})

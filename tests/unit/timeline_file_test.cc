@@ -83,6 +83,17 @@ TEST_F(TimelineFile, KeepsTheLastRecords) {
   EXPECT_EQ(found.processes.front().capacity, 100U);
 }
 
+TEST_F(TimelineFile, SaysHowManyRecordsOfItsProcessHaveNoFile) {
+  const auto file = open(100);
+  ASSERT_NE(file, nullptr);
+  EXPECT_EQ(story().processes.front().without_file, 0U);
+  file->set_lost(3);
+  file->set_lost(7);
+  write(*file, 0, 2);
+  EXPECT_EQ(story().processes.front().without_file, 7U);
+  EXPECT_EQ(story().processes.front().dropped, 0U);
+}
+
 TEST_F(TimelineFile, OneThatCannotBeMappedIsNotLeftThere) {
   EXPECT_EQ(open(std::size_t{1} << 41U), nullptr);  // 2^47 octets
   EXPECT_EQ(errno, ENOMEM);

@@ -126,4 +126,6 @@ void RecordFile::write(const timeline::Octets64& record) noexcept {
   written.store(++written_, std::memory_order_release);
 }
 
+void RecordFile::set_lost(std::uint64_t records) noexcept { header().lost = records; }
+
 }  // namespace weft::check

@@ -78,11 +78,15 @@ TimeFiles::Turn::Turn(TimeFiles& files) : files_(files) {
 }
 
 void TimeFiles::write_all(Records& records) noexcept {
+  RecordFile* file = nullptr;
   try {
-    RecordFile* const file = own_file();
-    for (const timeline::Record& record : records)
-      if (file != nullptr) file->write(std::bit_cast<Octets64>(record));
-  } catch (const std::exception&) {  // they are lost
+    file = own_file();
+  } catch (const std::exception&) {  // without memory there is none
+  }
+  if (file == nullptr) {
+    lose(records.size());
+  } else {
+    for (const timeline::Record& record : records) file->write(std::bit_cast<Octets64>(record));
   }
   records.clear();
 }
@@ -147,6 +151,7 @@ RecordFile* TimeFiles::take_file() {
     }
     idle_.push_back(file.get());
     files_.push_back(std::move(file));
+    count_lost(0);
   }
   RecordFile* const file = idle_.back();
   idle_.pop_back();
@@ -164,10 +169,26 @@ void TimeFiles::give_back(RecordFile* file) {
   idle_.push_back(file);
 }
 
+void TimeFiles::count_lost(std::size_t records) {
+  lost_ += records;
+  if (told_ == nullptr) told_ = files_.empty() ? connections_.get() : files_.front().get();
+  if (told_ != nullptr) told_->set_lost(lost_);
+}
+
+void TimeFiles::lose(std::size_t records) noexcept {
+  const os::NoCancel guard;
+  const os::MutexLock lock(mutex_);
+  count_lost(records);
+}
+
 void TimeFiles::write(const Octets64& record) {
   const Turn turn(*this);
   if (!turn) return;
-  if (RecordFile* const file = own_file(); file != nullptr) file->write(record);
+  if (RecordFile* const file = own_file(); file != nullptr) {
+    file->write(record);
+  } else {
+    lose(1);
+  }
 }
 
 std::uint32_t TimeFiles::note_connection(int fd, std::uint32_t qp) {
@@ -189,9 +210,14 @@ std::uint32_t TimeFiles::note_connection(int fd, std::uint32_t qp) {
     connections_ = RecordFile::open(name, header(), kRecordsOfConnections);
     connections_failed_ = connections_ == nullptr;
     if (connections_failed_) say_no_room(name, errno);
+    count_lost(0);
   }
   out.number = ++connection_count_;
-  if (connections_ != nullptr) connections_->write(std::bit_cast<Octets64>(out));
+  if (connections_ != nullptr) {
+    connections_->write(std::bit_cast<Octets64>(out));
+  } else {
+    count_lost(1);
+  }
   return out.number;
 }
 

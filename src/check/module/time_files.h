@@ -68,6 +68,9 @@ class TimeFiles {
   [[nodiscard]] timeline::FileHeader header() const;
   [[nodiscard]] std::string file_name(std::size_t number) const;
   void give_back(RecordFile* file);
+  // They have no file. The report has their number where the process has a file.
+  void count_lost(std::size_t records) WEFT_REQUIRES(mutex_);
+  void lose(std::size_t records) noexcept;
   static void thread_ends(void* of);
 
   const std::string folder_;
@@ -82,6 +85,8 @@ class TimeFiles {
   bool connections_failed_ WEFT_GUARDED_BY(mutex_) = false;
   std::uint32_t connection_count_ WEFT_GUARDED_BY(mutex_) = 0;
   bool failed_ WEFT_GUARDED_BY(mutex_) = false;
+  std::uint64_t lost_ WEFT_GUARDED_BY(mutex_) = 0;
+  RecordFile* told_ WEFT_GUARDED_BY(mutex_) = nullptr;  // that says how many
 };
 
 }  // namespace weft::check

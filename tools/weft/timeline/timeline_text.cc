@@ -82,6 +82,8 @@ std::string process_text(const timeline::Story& story, std::size_t i, const time
   }
   if (process.cut != 0)
     out += fmt::format("  {} records are missing: a file is cut short\n", process.cut);
+  if (process.without_file != 0)
+    out += fmt::format("  {} records are lost: there was no file for them\n", process.without_file);
   for (const Share share : kShares) {
     std::vector<std::pair<std::uint64_t, Cause>> parts;
     std::uint64_t all = 0;
@@ -134,6 +136,7 @@ Json processes_json(const timeline::Story& story, const std::vector<timeline::Ti
                    {"program", process.program},
                    {"dropped", process.dropped},
                    {"cut", process.cut},
+                   {"without_file", process.without_file},
                    {"waits_ns", causes}});
   }
   return out;
