@@ -253,6 +253,20 @@ def case_ended_while_it_serves_what_was_converted(tmp):
         assert os.listdir(tmp / "temporary") == []
 
 
+def refused(*files, text):
+    done = subprocess.run([PROGRAM, "serve", *map(str, files), "--port", "0"], capture_output=True, text=True,
+                          timeout=LIMIT_S, check=False)
+    assert done.returncode == 1 and text in done.stderr, done
+
+
+def case_what_cannot_be_served(tmp):
+    """Nobody writes to the pipe, and the server does not wait for somebody."""
+    for name in ("pipe", "pipe.y4m"):
+        os.mkfifo(tmp / name)
+        refused(tmp / name, text="no regular file")
+    refused(tmp, text="no regular file")
+
+
 def case_links_to_films(tmp):
     """A film that is named by a link, in another folder, with a link to the folder on the way."""
     folder = tmp / "films"
@@ -266,9 +280,7 @@ def case_links_to_films(tmp):
             assert show("--check", "--fast", server.url(name))[0]["shown"] == 60
     broken = tmp / "broken.y4m"
     broken.symlink_to("nowhere")
-    done = subprocess.run([PROGRAM, "serve", str(broken), "--port", "0"], capture_output=True, text=True,
-                          timeout=LIMIT_S, check=False)
-    assert done.returncode == 1 and "No such file" in done.stderr, done.stderr
+    refused(broken, text="No such file")
 
 
 def film_server(frames, played, granted):

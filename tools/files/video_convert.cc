@@ -2,6 +2,7 @@
 
 #include <fcntl.h>
 #include <spawn.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -85,6 +86,20 @@ int run(std::vector<std::string> words, const sigset_t& mask) {
   return status;
 }
 
+// Or something that has to be converted.
+files::Outcome<bool> is_film(const std::string& file) {
+  // Nobody may ever write to a pipe.
+  const os::Fd fd(::open(file.c_str(), O_RDONLY | O_NONBLOCK | O_CLOEXEC));
+  struct stat info {};
+  if (!fd || fstat(fd.get(), &info) != 0) return files::failed(errno, file);
+  if (!S_ISREG(info.st_mode)) return files::failed(EINVAL, file, "it is no regular file");
+  std::vector<std::uint8_t> head(video::kHeaderBytes);
+  const ssize_t got = pread(fd.get(), head.data(), head.size(), 0);
+  if (got < 0) return files::failed(errno, file);
+  head.resize(static_cast<std::size_t>(got));
+  return video::identify(file, head).has_value();
+}
+
 }  // namespace
 
 Converted::Converted() {
@@ -127,12 +142,9 @@ files::Outcome<std::string> Converted::decode(const std::string& file) {
 
 files::Outcome<void> Converted::convert(std::vector<std::string>& files) {
   for (std::string& file : files) {
-    const os::Fd fd(::open(file.c_str(), O_RDONLY | O_CLOEXEC));
-    std::vector<std::uint8_t> head(video::kHeaderBytes);
-    const ssize_t got = fd ? pread(fd.get(), head.data(), head.size(), 0) : -1;
-    if (got < 0) return files::failed(errno, file);
-    head.resize(static_cast<std::size_t>(got));
-    if (video::identify(file, head)) continue;
+    const auto there = is_film(file);
+    if (!there) return tl::unexpected(there.error());
+    if (*there) continue;
     auto made = decode(file);
     if (!made) return tl::unexpected(made.error());
     file = *made;

@@ -20,7 +20,7 @@ class Converted {
   Converted& operator=(const Converted&) = delete;
 
   //   ENOENT   no ffmpeg
-  //   EINVAL   ffmpeg cannot read the file; its own message is on stderr
+  //   EINVAL   it is no regular file, or ffmpeg cannot read it; its own message is on stderr
   //   EINTR    a signal has ended the conversion
   [[nodiscard]] files::Outcome<void> convert(std::vector<std::string>& files);
 
