@@ -23,7 +23,7 @@ class RecordFile {
 
   // Where the file cannot grow, that is said, and it keeps as many as it has room for.
   void write(const timeline::Octets64& record) noexcept;
-  // So many records of the process have no file. Any thread, one at a time.
+  // Notes how many records of the process have no file. Any thread, one at a time.
   void set_lost(std::uint64_t records) noexcept;
 
  private:

@@ -68,7 +68,7 @@ class TimeFiles {
   [[nodiscard]] timeline::FileHeader header() const;
   [[nodiscard]] std::string file_name(std::size_t number) const;
   void give_back(RecordFile* file);
-  // They have no file. The report has their number where the process has a file.
+  // Records that got no file. Their number is in the report where the process has any file.
   void count_lost(std::size_t records) WEFT_REQUIRES(mutex_);
   void lose(std::size_t records) noexcept;
   static void thread_ends(void* of);
