@@ -227,6 +227,15 @@ def wait_for(condition, what):
         time.sleep(0.005)
 
 
+def case_converts_where_the_ends_of_children_are_ignored(tmp):
+    """As some programs leave it to those that they start."""
+    environment = fake_ffmpeg(tmp, "sleep 0.1\nexit 1\n")
+    done = subprocess.run([PROGRAM, "serve", str(tmp / "clip.mp4"), "--port", "0"], env=environment, capture_output=True,
+                          text=True, timeout=LIMIT_S, check=False,
+                          preexec_fn=lambda: signal.signal(signal.SIGCHLD, signal.SIG_IGN))
+    assert done.returncode == 1 and "ffmpeg could not convert it" in done.stderr, done
+
+
 def case_ended_while_it_converts(tmp):
     """Neither ffmpeg nor the folder for what it makes is left behind."""
     environment = fake_ffmpeg(tmp, f'echo $$ > "{tmp}/pid.part"; mv "{tmp}/pid.part" "{tmp}/pid"; exec sleep 1000\n')

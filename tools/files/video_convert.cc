@@ -53,7 +53,8 @@ pid_t spawn(std::vector<std::string> words, const sigset_t& mask) {
 // `interrupted` then. Returns its exit status.  REQUIRES: `all` is blocked.
 int wait_for(pid_t child, const sigset_t& all, bool& interrupted) {
   int status = 0;
-  while (waitpid(child, &status, WNOHANG) == 0) {
+  pid_t ended = 0;
+  while ((ended = waitpid(child, &status, WNOHANG)) == 0) {
     const int got = sigtimedwait(&all, nullptr, interrupted ? &kEndTime : nullptr);
     if (got > 0 && got != SIGCHLD) {
       kill(child, SIGTERM);
@@ -62,7 +63,7 @@ int wait_for(pid_t child, const sigset_t& all, bool& interrupted) {
       kill(child, SIGKILL);
     }
   }
-  return WIFEXITED(status) ? WEXITSTATUS(status) : 255;
+  return ended == child && WIFEXITED(status) ? WEXITSTATUS(status) : 255;
 }
 
 // Runs a program with signals as in `mask` and waits for it. Its exit status, or -1 with errno;
@@ -72,6 +73,8 @@ int run(std::vector<std::string> words, const sigset_t& mask) {
   sigaddset(&all, SIGCHLD);
   sigset_t before;
   sigprocmask(SIG_BLOCK, &all, &before);
+  // A program that ignored it leaves that to those it starts: no signal comes then, and no status.
+  std::signal(SIGCHLD, SIG_DFL);
   const pid_t child = spawn(std::move(words), mask);
   int error = errno;
   int status = -1;
