@@ -1,5 +1,6 @@
 // The files of `weft run --timeline`: records of 64 octets, in the order of octets of the
-// machine. A file has the records of one thread, and a page before them that says whose they are.
+// machine. A file has the records of one thread, or of several, one after the other. A page before
+// them says whose they are.
 //
 // Times are those of CLOCK_MONOTONIC, in nanoseconds.
 #pragma once
@@ -107,7 +108,8 @@ struct Record {
 
 struct Call {
   Kind kind = Kind::kCall;
-  std::array<std::uint8_t, 7> unused{};
+  std::array<std::uint8_t, 3> unused{};
+  std::uint32_t thread = 0;  // 0: the one that has begun the file
   std::uint64_t start = 0;
   std::uint64_t duration = 0;
   std::array<char, 40> name{};  // ended by a null
@@ -134,7 +136,7 @@ struct FileHeader {
   std::array<char, 8> magic = kMagic;
   std::uint32_t version = kVersion;
   std::uint32_t process = 0;
-  std::uint32_t thread = 0;
+  std::uint32_t thread = 0;  // that has begun the file
   std::uint32_t unused = 0;
   // Records so far; of more than `capacity` the last ones are there, each at its number modulo
   // capacity.

@@ -42,7 +42,18 @@ std::size_t process_of(Story& story, const FileHeader& header) {
   return at;
 }
 
-void add_record(Story& story, const Octets64& octets, std::size_t process, std::size_t thread) {
+// Its place among those of the process. Calls of a thread come together.
+std::size_t thread_of(Process& process, std::uint32_t thread, std::size_t likely) {
+  std::vector<std::uint32_t>& all = process.threads;
+  if (likely < all.size() && all[likely] == thread) return likely;
+  const auto found = std::ranges::find(all, thread);
+  const auto at = static_cast<std::size_t>(found - all.begin());
+  if (found == all.end()) all.push_back(thread);
+  return at;
+}
+
+// `begun_by`: the thread that has begun the file.
+void add_record(Story& story, const Octets64& octets, std::size_t process, std::uint32_t begun_by) {
   switch (static_cast<Kind>(octets[0])) {
     case Kind::kRequest:
     case Kind::kReceive:
@@ -54,7 +65,10 @@ void add_record(Story& story, const Octets64& octets, std::size_t process, std::
     case Kind::kCall: {
       auto call = std::bit_cast<Call>(octets);
       call.name.back() = '\0';
-      story.calls.push_back({call, process, thread});
+      if (call.thread == 0) call.thread = begun_by;
+      const std::size_t likely = story.calls.empty() ? 0 : story.calls.back().thread;
+      story.calls.push_back(
+          {call, process, thread_of(story.processes[process], call.thread, likely)});
       return;
     }
     case Kind::kConnection:
@@ -141,11 +155,10 @@ std::optional<std::string> add_file(Story& story, std::span<const std::uint8_t> 
   }
   owner.cut += had - kept;
   owner.without_file += header.lost;
-  owner.threads.push_back(header.thread);
   for (std::uint64_t i = 0; i < kept; ++i) {
     Octets64 octets;
     std::memcpy(octets.data(), records.data() + i * sizeof octets, sizeof octets);
-    add_record(story, octets, process, owner.threads.size() - 1);
+    add_record(story, octets, process, header.thread);
   }
   return std::nullopt;
 }

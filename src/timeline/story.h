@@ -20,12 +20,12 @@ struct Process {
   std::string rank, host, program;
   std::string boot_id;  // processes with the same one have one clock
   std::uint64_t began = 0, began_real = 0;
-  std::uint64_t process_began = 0;  // by its own clock
-  std::uint64_t dropped = 0;        // records that had no room
-  std::uint64_t capacity = 0;       // of the smallest file that had none for all
-  std::uint64_t cut = 0;            // records that files lack which are cut short
-  std::uint64_t without_file = 0;   // records that got no file
-  std::vector<std::uint32_t> threads;
+  std::uint64_t process_began = 0;     // by its own clock
+  std::uint64_t dropped = 0;           // records that had no room
+  std::uint64_t capacity = 0;          // of the smallest file that had none for all
+  std::uint64_t cut = 0;               // records that files lack which are cut short
+  std::uint64_t without_file = 0;      // records that got no file
+  std::vector<std::uint32_t> threads;  // that have made calls
 
   // "rank 3", or "process 4711 on h1".
   [[nodiscard]] std::string name() const;

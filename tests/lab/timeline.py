@@ -291,6 +291,12 @@ def last(folder):
     client = found["processes"][process(found, "client")]["pid"]
     files = [one.name for one in folder.iterdir() if f".{client}." in one.name]
     check(len(files) <= 4, f"{files}")
+    picture = folder / "picture.pftrace"
+    weft("timeline", "convert", str(folder), str(picture))
+    trace = Trace(picture.read_bytes())
+    rows = {one.track for one in trace.slices
+            if one.name == "ibv_reg_mr" and " client " in trace.processes[trace.process_of(one)]}
+    check(len(rows) == 1 + ROUNDS, f"{rows}: each thread has a row of its own")
 
 
 @with_folder

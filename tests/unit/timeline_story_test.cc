@@ -323,6 +323,32 @@ TEST(TimelinePicture, RequestsThatOverlapHaveRowsOfTheirOwn) {
   }
 }
 
+// One that ends leaves its file to another.
+TEST(TimelinePicture, CallsOfAFileAreInTheRowsOfTheirThreads) {
+  FileHeader header;
+  header.thread = 7;
+  std::vector<Octets64> records;
+  for (const std::uint32_t thread : {0U, 7U, 8U, 9U, 8U}) {
+    Call call;
+    call.thread = thread;
+    call.start = 100 * records.size();
+    records.push_back(std::bit_cast<Octets64>(call));
+  }
+  Story story;
+  EXPECT_FALSE(add_file(story, file_of(header, records)));
+  header.thread = 8;
+  EXPECT_FALSE(add_file(story, file_of(header, {records.front()})));
+  const Picture picture = picture_of(story, Clocks(story));
+  std::vector<std::uint32_t> rows;
+  for (const Track& one : picture.tracks) rows.push_back(one.thread);
+  EXPECT_EQ(rows, (std::vector<std::uint32_t>{7, 8, 9}));
+  ASSERT_EQ(picture.slices.size(), 6U);
+  for (const Slice& one : picture.slices) {
+    if (one.begin == 0) continue;  // of either file
+    EXPECT_EQ(one.track, one.begin == 100 ? 0U : one.begin == 300 ? 2U : 1U) << one.begin;
+  }
+}
+
 TEST(TimelinePicture, JsonIsQuoted) {
   Scene scene;
   scene.connect(scene.process("a \"b\\\n\xff"), scene.process("c"));

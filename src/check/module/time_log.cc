@@ -1,5 +1,6 @@
 #include "check/module/time_log.h"
 
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -41,6 +42,12 @@ struct Call {
   std::uint64_t began = 0;  // 0: it has no record
 };
 thread_local constinit Call in_call;
+
+std::uint32_t this_thread() {
+  static thread_local constinit std::uint32_t id = 0;
+  if (id == 0) id = static_cast<std::uint32_t>(syscall(SYS_gettid));
+  return id;
+}
 
 }  // namespace
 
@@ -117,6 +124,7 @@ void TimeLog::call_ends(const char* call) {
   const std::uint64_t began = in_call.began;
   if (began == 0) return TimeQueue::call_returns(now);
   timeline::Call out;
+  out.thread = this_thread();
   out.start = began;
   out.duration = now - began;
   const std::string_view name = std::string_view(call).substr(0, out.name.size() - 1);
