@@ -22,6 +22,10 @@ class RsIncoming::Requests final : public EventChannel {
     request_ = std::move(event);
     if (wake_) wake_();
   }
+  [[nodiscard]] bool has_one() const {
+    const os::MutexLock lock(mutex_);
+    return request_.has_value();
+  }
   [[nodiscard]] std::optional<ConnectionEvent> take() {
     const os::MutexLock lock(mutex_);
     auto out = std::move(request_);
@@ -30,7 +34,7 @@ class RsIncoming::Requests final : public EventChannel {
   }
 
  private:
-  os::Mutex mutex_;
+  mutable os::Mutex mutex_;
   std::function<void()> wake_;
   std::optional<ConnectionEvent> request_ WEFT_GUARDED_BY(mutex_);
 };
@@ -55,12 +59,13 @@ Result<std::unique_ptr<RsIncoming>> RsIncoming::start(std::shared_ptr<Device> de
 
 RsIncoming::~RsIncoming() = default;
 
-RsIncoming::Step RsIncoming::advance() {
-  if (connection_ == nullptr) {
+bool RsIncoming::asked() const { return answered() || requests_->has_one(); }
+
+RsIncoming::Step RsIncoming::advance(bool may_answer) {
+  if (!answered()) {
+    if (!asked()) return os::now() < deadline_ ? Step::kWaiting : Step::kFailed;
+    if (!may_answer) return Step::kWaiting;
     auto request = requests_->take();
-    if (!request) {
-      return os::now() < deadline_ ? Step::kWaiting : Step::kFailed;
-    }
     auto made = RsConnection::create(device_, options_);
     if (!made) {
       static_cast<void>(request->connection->reject({}));

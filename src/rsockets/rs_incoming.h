@@ -30,8 +30,13 @@ class RsIncoming {
   RsIncoming(const RsIncoming&) = delete;
   RsIncoming& operator=(const RsIncoming&) = delete;
 
-  // Does what is next. Without a Request in time the socket is closed, and kFailed.
-  [[nodiscard]] Step advance();
+  // The Request has come.
+  [[nodiscard]] bool asked() const;
+  // ... and this side has agreed to it, so that the peer may see a connection.
+  [[nodiscard]] bool answered() const { return connection_ != nullptr; }
+  // Does what is next; a Request waits for its answer until `may_answer`. Without a Request in time
+  // the socket is closed, and kFailed.
+  [[nodiscard]] Step advance(bool may_answer);
   [[nodiscard]] std::shared_ptr<RsConnection> connection() const { return connection_; }
 
  private:

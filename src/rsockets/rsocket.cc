@@ -4,6 +4,7 @@
 #include <fcntl.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cassert>
 #include <cerrno>
 #include <csignal>
@@ -73,6 +74,12 @@ void drop_number(Process& all, Rsocket& socket, int fd) WEFT_REQUIRES(all.mutex)
   for (const auto& [number, other] : all.sockets) {
     if (other.get() == &socket) socket.fd = number;
   }
+}
+
+// As listen(2): less than nothing is as many as there may be.
+std::size_t backlog_of(int asked) {
+  constexpr std::size_t kMost = 4096;  // what net.core.somaxconn is, unless somebody has changed it
+  return asked < 0 ? kMost : std::min(kMost, static_cast<std::size_t>(asked));
 }
 
 // While it lives, this thread is at the table of rsockets: a signal handler that comes now would
@@ -209,18 +216,20 @@ int rlisten(int fd, int backlog) {
   const RsocketPtr socket = find_rsocket(fd);
   if (socket == nullptr) return -1;
   if (socket->type != SOCK_STREAM) return fail_minus(EOPNOTSUPP);
+  bool again = false;
   {
     const RsLock lock(socket->mutex);
-    if (socket->state != RsState::kOpen && socket->state != RsState::kListening) {
-      return fail_minus(EINVAL);
-    }
-    const bool again = socket->state == RsState::kListening;
+    again = socket->state == RsState::kListening;
+    if (socket->state != RsState::kOpen && !again) return fail_minus(EINVAL);
     if (listen(fd, backlog) != 0) return -1;
-    socket->backlog = static_cast<std::size_t>(backlog <= 0 ? 1 : backlog);
+    socket->backlog = backlog_of(backlog);
     socket->advance(RsEvent::kListens);
-    if (again) return 0;
   }
   // Without the lock, which the service takes with its own held.
+  if (again) {
+    go_on_accepting();
+    return 0;
+  }
   if (start_listening(socket)) return 0;
   const int error = errno;
   const RsLock lock(socket->mutex);

@@ -66,6 +66,7 @@ struct Rsocket {
   };
   std::deque<Ready> ready;
   std::size_t backlog = 0;
+  bool full = false;  // the service thread waits for room in it
 
   // Follows the table of rsocket_states.h. False: that is not for this state, and nothing changes.
   [[nodiscard]] bool on(RsEvent event) { return follow(rsocket_arrows(), state, event); }
@@ -122,6 +123,8 @@ void renew_closing();
 // Begins to accept on a socket that listens; to be undone by stop_listening().
 [[nodiscard]] bool start_listening(const RsocketPtr& socket);
 void stop_listening(const RsocketPtr& socket);
+// Where a listener was full: it has room again. Without its mutex.
+void go_on_accepting();
 // Answers the MPA Request that has come over an accepted socket, while the caller does other
 // things: kConnecting, later kConnected or kFailed. False with errno: not begun.
 [[nodiscard]] bool start_answering(const RsocketPtr& socket);

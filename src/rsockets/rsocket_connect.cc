@@ -172,7 +172,9 @@ int raccept(int fd, sockaddr* address, socklen_t* length) {
   Rsocket::Ready first = std::move(socket->ready.front());
   socket->ready.pop_front();
   if (socket->ready.empty()) (void)weft::os::lower_event(socket->wake.get());
+  const bool was_full = std::exchange(socket->full, false);
   lock.unlock();
+  if (was_full) go_on_accepting();
 
   weft::os::Fd number(first.fd.release());
   fcntl(number.get(), F_SETFD, 0);  // as accept(2): not close-on-exec

@@ -37,7 +37,7 @@ class Service {
     // A listener must not block the thread; the program's own mode is kept in the Rsocket.
     fcntl(socket->fd, F_SETFL, fcntl(socket->fd, F_GETFL) | O_NONBLOCK);
     if (epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, socket->fd, &event) != 0) return false;
-    listeners_[socket->fd] = socket;
+    listeners_[socket->fd] = {socket};
     return true;
   }
 
@@ -55,17 +55,27 @@ class Service {
     return true;
   }
 
+  // A listener's backlog has room again.
+  void go_on() {
+    const os::MutexLock lock(mutex_);
+    os::raise_event(wake_.get());
+  }
+
   void remove(const RsocketPtr& socket) {
     std::list<Pending> gone;
     const os::MutexLock lock(mutex_);
     const auto found = listeners_.find(socket->fd);
-    if (found == listeners_.end() || found->second != socket) return;
+    if (found == listeners_.end() || found->second.socket != socket) return;
     epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, socket->fd, nullptr);
     listeners_.erase(found);
     gone = splice_if(pending_, [&](const Pending& one) { return one.owner == socket; });
   }
 
  private:
+  struct Listening {
+    RsocketPtr socket;
+    bool watched = true;  // else its backlog is full: the kernel keeps what comes
+  };
   struct Pending {
     RsocketPtr owner;  // a listener; or, without `fd`, the accepted socket itself
     os::Fd fd;         // closed in a child of fork(): not the program's number yet
@@ -102,6 +112,9 @@ class Service {
         }
       }
       advance();
+      for (auto& [fd, one] : listeners_) {
+        if (!one.watched && takes_more(*one.socket)) watch(one, true);
+      }
     }
   }
 
@@ -111,7 +124,9 @@ class Service {
   }
 
   // At most kAcceptsPerTurn, so that others get the mutex.
-  void accept_from(const RsocketPtr& listener) WEFT_REQUIRES(mutex_) {
+  void accept_from(Listening& from) WEFT_REQUIRES(mutex_) {
+    const RsocketPtr& listener = from.socket;
+    if (!takes_more(*listener)) return watch(from, false);
     for (int i = 0; i < kAcceptsPerTurn; ++i) {
       if (pending_.size() >= kPendingMax) drop_oldest();
       auto fd = os::Fd::closed_in_child(accept4(listener->fd, nullptr, nullptr, SOCK_CLOEXEC));
@@ -123,6 +138,37 @@ class Service {
       if (begun == nullptr) continue;
       pending_.push_back({listener, std::move(fd), std::move(begun)});
     }
+  }
+
+  void watch(Listening& one, bool on) {
+    epoll_event event{};
+    event.events = on ? EPOLLIN : 0U;
+    event.data.fd = one.socket->fd;
+    epoll_ctl(epoll_.get(), EPOLL_CTL_MOD, one.socket->fd, &event);
+    one.watched = on;
+  }
+
+  // Those that have asked count, whether answered or not. Silent ones must not keep others out.
+  bool takes_more(Rsocket& listener) WEFT_REQUIRES(mutex_) {
+    return has_room(listener, std::ranges::count_if(pending_, [&](const Pending& one) {
+                      return one.owner.get() == &listener && one.incoming->asked();
+                    }));
+  }
+  // One with an answer is connected, and must not be dropped later.
+  bool may_answer(const Pending& asking) WEFT_REQUIRES(mutex_) {
+    if (!asking.fd) return true;  // accepted already
+    if (!asking.incoming->asked() || asking.incoming->answered()) return false;
+    return has_room(*asking.owner, std::ranges::count_if(pending_, [&](const Pending& one) {
+      return one.owner == asking.owner && one.incoming->answered();
+    }));
+  }
+  // For one more than `coming`. False: raccept() will say when there is.
+  static bool has_room(Rsocket& listener, std::ptrdiff_t coming) {
+    const RsLock lock(listener.mutex);
+    // As the kernel's queue, which takes one more than the program has said.
+    if (listener.ready.size() + static_cast<std::size_t>(coming) <= listener.backlog) return true;
+    listener.full = true;
+    return false;
   }
 
   // Null with errno.
@@ -140,8 +186,8 @@ class Service {
 
   // Silent ones must not keep others out.
   void drop_oldest() WEFT_REQUIRES(mutex_) {
-    auto oldest = std::ranges::find_if(
-        pending_, [](const Pending& one) { return one.incoming->connection() == nullptr; });
+    auto oldest =
+        std::ranges::find_if(pending_, [](const Pending& one) { return !one.incoming->asked(); });
     if (oldest == pending_.end()) oldest = pending_.begin();
     refuse(*oldest);
     pending_.erase(oldest);
@@ -149,7 +195,7 @@ class Service {
 
   void advance() WEFT_REQUIRES(mutex_) {
     for (auto at = pending_.begin(); at != pending_.end();) {
-      const RsIncoming::Step step = at->incoming->advance();
+      const RsIncoming::Step step = at->incoming->advance(may_answer(*at));
       if (step == RsIncoming::Step::kWaiting) {
         ++at;
         continue;
@@ -194,9 +240,7 @@ class Service {
     auto link = one.incoming->connection();
     link->on_report({});
     const RsLock lock(listener.mutex);
-    if (listener.state != RsState::kListening || listener.ready.size() > listener.backlog) {
-      return one.fd.reset();  // nobody will accept it
-    }
+    if (listener.state != RsState::kListening) return one.fd.reset();  // nobody will accept it
     listener.ready.push_back({std::move(one.fd), std::move(link)});
     os::raise_event(listener.wake.get());
   }
@@ -205,7 +249,7 @@ class Service {
   bool started_ WEFT_GUARDED_BY(mutex_) = false;
   os::Fd epoll_;
   os::Fd wake_;
-  std::unordered_map<int, RsocketPtr> listeners_ WEFT_GUARDED_BY(mutex_);
+  std::unordered_map<int, Listening> listeners_ WEFT_GUARDED_BY(mutex_);
   std::list<Pending> pending_ WEFT_GUARDED_BY(mutex_);
 };
 
@@ -224,6 +268,8 @@ bool start_answering(const RsocketPtr& socket) {
   }
   return g_service->answer(socket);
 }
+
+void go_on_accepting() { g_service->go_on(); }
 
 void renew_service() { g_service = new Service; }
 

@@ -1,0 +1,121 @@
+// Clients that wait to be accepted: how many a listener takes, and what becomes of the others.
+#include <arpa/inet.h>
+#include <fcntl.h>
+#include <gtest/gtest.h>
+#include <netinet/in.h>
+#include <poll.h>
+#include <rdma/rsocket.h>
+#include <sys/socket.h>
+#include <sys/time.h>
+#include <unistd.h>
+
+#include <array>
+#include <cerrno>
+#include <cstring>
+#include <thread>
+#include <vector>
+
+namespace {
+
+constexpr int kWaitMs = 20'000;
+
+class RsocketBacklog : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    listener_ = rsocket(AF_INET, SOCK_STREAM, 0);
+    ASSERT_GE(listener_, 0) << std::strerror(errno);
+    address_.sin_family = AF_INET;
+    address_.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    ASSERT_EQ(rbind(listener_, peer(), sizeof address_), 0);
+  }
+  void TearDown() override { rclose(listener_); }
+  void listen(int backlog) {
+    ASSERT_EQ(rlisten(listener_, backlog), 0) << std::strerror(errno);
+    socklen_t length = sizeof address_;
+    ASSERT_EQ(rgetsockname(listener_, peer(), &length), 0);
+    const timeval limit{kWaitMs / 1000, 0};
+    ASSERT_EQ(rsetsockopt(listener_, SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof limit), 0);
+  }
+  // -1 with errno.
+  int connect_one() {
+    const int fd = rsocket(AF_INET, SOCK_STREAM, 0);
+    if (rconnect(fd, peer(), sizeof address_) == 0) return fd;
+    const int error = errno;
+    rclose(fd);
+    errno = error;
+    return -1;
+  }
+  // One octet and its answer. Accepts the next, whichever it is.
+  void serve_one() {
+    const int fd = raccept(listener_, nullptr, nullptr);
+    ASSERT_GE(fd, 0) << std::strerror(errno);
+    char octet = 0;
+    EXPECT_EQ(rrecv(fd, &octet, 1, 0), 1);
+    EXPECT_EQ(rsend(fd, &octet, 1, 0), 1);
+    EXPECT_EQ(rclose(fd), 0);
+  }
+  static bool is_served(int fd) {
+    char octet = 'x';
+    return rsend(fd, &octet, 1, MSG_NOSIGNAL) == 1 && rrecv(fd, &octet, 1, 0) == 1;
+  }
+  sockaddr* peer() { return reinterpret_cast<sockaddr*>(&address_); }
+
+  int listener_ = -1;
+  sockaddr_in address_{};
+};
+
+TEST_F(RsocketBacklog, WhoIsToldThatItIsConnectedIsServed) {
+  listen(1);
+  // As Linux: one more than asked for.
+  const int first = connect_one();
+  const int second = connect_one();
+  std::array<pollfd, 3> others{};
+  for (pollfd& one : others) {
+    one = {rsocket(AF_INET, SOCK_STREAM, 0), POLLOUT, 0};
+    ASSERT_EQ(rfcntl(one.fd, F_SETFL, O_NONBLOCK), 0);
+    ASSERT_EQ(rconnect(one.fd, peer(), sizeof address_), -1);
+    ASSERT_EQ(errno, EINPROGRESS);
+    EXPECT_EQ(rpoll(&one, 1, 300), 0);
+  }
+  std::thread server([&] {
+    for (int i = 0; i < 5; ++i) serve_one();
+  });
+  for (const int fd : {first, second, others[0].fd, others[1].fd, others[2].fd}) {
+    pollfd one{fd, POLLOUT, 0};
+    EXPECT_EQ(rpoll(&one, 1, kWaitMs), 1);
+    EXPECT_EQ(rfcntl(fd, F_SETFL, 0), 0);
+    EXPECT_TRUE(is_served(fd));
+    rclose(fd);
+  }
+  server.join();
+}
+
+TEST_F(RsocketBacklog, ALongerOneLetsThoseInThatWait) {
+  listen(0);
+  const int first = connect_one();
+  std::thread second([&] {
+    const int fd = connect_one();  // returns once there is room
+    EXPECT_GE(fd, 0) << std::strerror(errno);
+    rclose(fd);
+  });
+  listen(1);
+  second.join();
+  rclose(first);
+}
+
+// As listen(2).
+TEST_F(RsocketBacklog, LessThanNothingIsAsManyAsThereMayBe) {
+  listen(-1);
+  std::vector<int> clients;
+  for (int i = 0; i < 8; ++i) clients.push_back(connect_one());
+  std::thread server([&] {
+    for (std::size_t i = 0; i < clients.size(); ++i) serve_one();
+  });
+  for (const int fd : clients) {
+    EXPECT_TRUE(is_served(fd));
+    rclose(fd);
+  }
+  server.join();
+}
+
+}  // namespace
