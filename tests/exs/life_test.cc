@@ -89,6 +89,54 @@ TEST(Life, AThreadThatOnlyPollsIsNotCancelled) {
   EXPECT_EQ(next_event(pair.right_q).ahandle, tag(1));
 }
 
+// The memory is the program's again, and what comes is for the next receive.
+TEST(Life, AThreadThatIsCancelledInAReceiveTakesItBack) {
+  for (const Way& way : kWays) {
+    SCOPED_TRACE(name_of(way));
+    Pair pair(way);
+    Buffer out(20'000, 1);
+    Buffer in(20'000, 2);
+    Buffer untouched(100'000, 3);
+    const std::vector<std::uint8_t> before = untouched.bytes;
+    EXPECT_TRUE(test::ends_in_its_sleep([&] {
+      exs_recv(pair.right, untouched.data(), untouched.size(), 0, kBlock, 0, untouched.mh);
+    }));
+    ASSERT_EQ(exs_recv(pair.right, in.data(), in.size(), MSG_WAITALL, pair.right_q, tag(1), in.mh),
+              0);
+    ASSERT_EQ(exs_send(pair.left, out.data(), out.size(), 0, pair.left_q, tag(2), out.mh), 0);
+    EXPECT_EQ(next_event(pair.right_q).ahandle, tag(1));
+    EXPECT_EQ(in.bytes, out.bytes);
+    EXPECT_EQ(untouched.bytes, before);
+    EXPECT_EQ(next_event(pair.left_q).ahandle, tag(2));
+  }
+}
+
+TEST(Life, AThreadThatIsCancelledInAcceptOrPollTakesThatBack) {
+  for (const Way& way : kWays) {
+    SCOPED_TRACE(name_of(way));
+    const Listener listener(way);
+    exs_pollfd_t given_up{listener.fd, EXS_POLLIN, 0};
+    EXPECT_TRUE(test::ends_in_its_sleep(
+        [&] { static_cast<void>(exs_accept(listener.fd, nullptr, 0, 0, kBlock, 0)); }));
+    EXPECT_TRUE(
+        test::ends_in_its_sleep([&] { static_cast<void>(exs_poll(&given_up, 1, 0, kBlock, 0)); }));
+    const exs_qhandle_t q = exs_qcreate(4);
+    exs_pollfd_t ready{listener.fd, EXS_POLLIN, 0};
+    ASSERT_EQ(exs_poll(&ready, 1, 0, q, tag(1)), 0);
+    const int fd = new_socket(way);
+    Endpoint to = loopback(way.domain, listener.port);
+    ASSERT_EQ(exs_connect(fd, to.get(), to.length, 0, kBlock, 0), 0);
+    EXPECT_EQ(next_event(q).ahandle, tag(1));
+    ASSERT_EQ(exs_accept(listener.fd, nullptr, 0, 0, q, tag(2)), 0);
+    const exs_event_t accepted = next_event(q);
+    ASSERT_EQ(accepted.ahandle, tag(2));
+    EXPECT_EQ(given_up.revents, 0);
+    close_now(fd);
+    close_now(exs_evt_accepted(&accepted));
+    EXPECT_EQ(exs_qdelete(q), 0);
+  }
+}
+
 // Those who connected to it learn that nobody will accept them.
 TEST(Life, AListenerWhoseDescriptorIsLostLetsItsPeersGo) {
   const Way ways[] = {kStream, kPacket};

@@ -2,11 +2,15 @@
 
 #include <sys/stat.h>
 
+#include <algorithm>
 #include <cassert>
 #include <cstdlib>
 #include <cstring>
+#include <deque>
+#include <utility>
 
 #include "exs/core/checked_memory.h"
+#include "os/cancel.h"
 #include "os/lock.h"
 
 namespace weft::exs {
@@ -113,30 +117,82 @@ Outlet::Outlet(exs_qhandle_t q) : blocking(q == EXS_QHANDLE_INVALID) {
   attached_ = queue != nullptr;
 }
 
+namespace {
+
+exs_event_t next_event(const Outlet& outlet) {
+  exs_event_t event{};
+  while (outlet.queue->pop(&event, 1) == 0) {
+    // A signal does not end a call whose data is under way.
+    Engine::instance().wait(*outlet.queue, 1, Instant::max(), EXS_WAIT_ADAPTIVE);
+  }
+  return event;
+}
+
+// The operation whose event goes to `outlet` ends as soon as it can.
+void take_back(Socket& socket, const Outlet& outlet) {
+  {
+    const os::MutexLock lock(socket.mutex);
+    const auto named = [&](const Operation& op) { return op.queue == outlet.queue; };
+    auto& accepts = socket.ops.accepts;
+    const auto accept = std::ranges::find_if(accepts, named);
+    if (accept != accepts.end()) socket.finish(accepts, accept, ECANCELED, 0);
+    for (auto* list : {&socket.ops.sends, &socket.ops.receives}) {
+      for (Operation& op : *list) {
+        if (named(op)) op.cancellation.want();
+      }
+    }
+    if (socket.provider != nullptr) socket.provider->cancel();
+  }
+  posted();
+}
+
+// For the stack of a thread that is cancelled in its wait: the operation names memory, which is
+// nobody's any more once the thread has gone.
+class Unwinding {
+ public:
+  Unwinding(Socket& socket, const Outlet& outlet) : socket_(socket), outlet_(outlet) {}
+  ~Unwinding() {
+    if (ended_) return;
+    take_back(socket_, outlet_);
+    const exs_event_t event = next_event(outlet_);
+    if (event.type != EXS_EVT_ACCEPT || event.error != 0) return;
+    std::deque<Arrival> unwanted(1);
+    unwanted.front().socket = Engine::instance().find(event.u.accept.fd);
+    if (unwanted.front().socket != nullptr) close_arrivals(std::move(unwanted));
+  }
+  Unwinding(const Unwinding&) = delete;
+  Unwinding& operator=(const Unwinding&) = delete;
+  void ended() { ended_ = true; }
+
+ private:
+  Socket& socket_;
+  const Outlet& outlet_;
+  bool ended_ = false;
+};
+
+}  // namespace
+
 exs_event_t wait_for_event(const std::shared_ptr<Socket>& socket, const Outlet& outlet,
                            Clock::duration limit) {
   assert(outlet.blocking);
-  Engine& engine = Engine::instance();
-  exs_event_t event{};
   const bool limited = limit != Clock::duration::zero();
+  Unwinding unwinding(*socket, outlet);
   const Instant until = limited ? Clock::now() + limit : Instant::max();
-  bool cancelled = false;
-  for (;;) {
-    // A signal does not end a call whose data is under way.
-    engine.wait(*outlet.queue, 1, cancelled ? Instant::max() : until, EXS_WAIT_ADAPTIVE);
-    if (outlet.queue->pop(&event, 1) == 1) break;
-    if (cancelled || Clock::now() < until) continue;
-    cancelled = true;
-    const os::MutexLock lock(socket->mutex);
-    for (auto* list : {&socket->ops.sends, &socket->ops.receives}) {
-      for (Operation& op : *list) {
-        if (op.queue == outlet.queue) op.cancellation.want();
-      }
-    }
-    if (socket->provider != nullptr) socket->provider->cancel();
+  while (outlet.queue->waiting() == 0 && Clock::now() < until) {
+    Engine::instance().wait(*outlet.queue, 1, until, EXS_WAIT_ADAPTIVE);
   }
-  if (cancelled && event.error == ECANCELED) event.error = ETIMEDOUT;
+  const bool late = outlet.queue->waiting() == 0;
+  if (late) take_back(*socket, outlet);
+  exs_event_t event = next_event(outlet);
+  unwinding.ended();
+  if (late && event.error == ECANCELED) event.error = ETIMEDOUT;
   return event;
+}
+
+exs_event_t wait_for_end(const Outlet& outlet) {
+  assert(outlet.blocking);
+  const os::NoCancel guard;
+  return next_event(outlet);
 }
 
 namespace {

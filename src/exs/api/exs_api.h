@@ -49,10 +49,13 @@ class Outlet {
   bool attached_ = false;
 };
 
-// Waits for the event of the operation that has just been posted to the thread's own queue. With a
-// time limit the operation is cancelled when it has passed, and the error is ETIMEDOUT.
+// Waits for the event of a send, a receive or an accept that has just been posted to the thread's
+// own queue. With a time limit the operation is cancelled when it has passed, and the error is
+// ETIMEDOUT. A thread that is cancelled (pthread_cancel) cancels the operation, and ends behind it.
 exs_event_t wait_for_event(const std::shared_ptr<Socket>& socket, const Outlet& outlet,
                            Clock::duration limit);
+// The same for what cannot be taken back: there the thread is not cancelled.
+exs_event_t wait_for_end(const Outlet& outlet);
 
 // The memory of a piece; `op` holds it until it ends. 0 or an errno.
 int add_piece(Operation& op, void* base, std::size_t length, exs_mhandle_t mh);

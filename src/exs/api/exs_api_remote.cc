@@ -47,7 +47,7 @@ ssize_t post(const RemoteCall& call, Fill fill) {
   }
   posted();
   if (!outlet.blocking) return 0;
-  const exs_event_t event = wait_for_event(socket, outlet, {});
+  const exs_event_t event = wait_for_end(outlet);
   if (event.error != 0) return fail(event.error);
   return static_cast<ssize_t>(call.length);
 }

@@ -2,6 +2,9 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <deque>
+#include <memory>
+#include <utility>
 
 #include "exs/api/exs_api.h"
 #include "os/lock.h"
@@ -56,6 +59,32 @@ int start_connect(Socket& socket, const Address& address) {
   }
   return error;
 }
+
+// A thread in exs_poll without a queue. It may be cancelled there, and nobody looks for it then.
+class Polling {
+ public:
+  explicit Polling(std::shared_ptr<PollWait> wait) : wait_(std::move(wait)) {}
+  ~Polling() {
+    {
+      const weft::os::MutexLock lock(wait_->mutex);
+      exs_event_t unread;
+      if (std::exchange(wait_->done, true)) {
+        wait_->queue->pop(&unread, 1);
+        return;
+      }
+      wait_->queue->detach();
+    }
+    for (const auto& socket : wait_->sockets) {
+      const weft::os::MutexLock lock(socket->mutex);
+      std::erase(socket->watchers, wait_);
+    }
+  }
+  Polling(const Polling&) = delete;
+  Polling& operator=(const Polling&) = delete;
+
+ private:
+  std::shared_ptr<PollWait> wait_;
+};
 
 int result_of(const exs_event_t& event) {
   if (event.error != 0) return fail(event.error);
@@ -172,7 +201,7 @@ int exs_connect(int fd, const sockaddr* addr, socklen_t addrlen, int flags, exs_
   }
   posted();
   if (quiet) return fail(EINPROGRESS);
-  return outlet.blocking ? result_of(wait_for_event(socket, outlet, {})) : 0;
+  return outlet.blocking ? result_of(wait_for_end(outlet)) : 0;
 }
 
 int exs_shutdown(int fd, int how, exs_qhandle_t q, exs_ahandle_t ah) {
@@ -197,7 +226,7 @@ int exs_shutdown(int fd, int how, exs_qhandle_t q, exs_ahandle_t ah) {
     }
   }
   posted();
-  return outlet.blocking ? result_of(wait_for_event(socket, outlet, {})) : 0;
+  return outlet.blocking ? result_of(wait_for_end(outlet)) : 0;
 }
 
 int exs_close(int fd, exs_qhandle_t q, exs_ahandle_t ah) {
@@ -224,7 +253,7 @@ int exs_close(int fd, exs_qhandle_t q, exs_ahandle_t ah) {
   }
   close_arrivals(std::move(arrivals));
   posted();
-  return outlet.blocking ? result_of(wait_for_event(socket, outlet, {})) : 0;
+  return outlet.blocking ? result_of(wait_for_end(outlet)) : 0;
 }
 
 int exs_cancel(int fd, int flags, exs_ahandle_t ah) {
@@ -274,6 +303,7 @@ int exs_poll(exs_pollfd_t* vec, int count, int flags, exs_qhandle_t q, exs_ahand
   Engine::instance().kick(wait);
   Engine::instance().run_polls();
   if (!outlet.blocking) return 0;
+  const Polling polling(wait);
   exs_event_t event{};
   do {
     Engine::instance().wait(*outlet.queue, 1, Instant::max(), EXS_WAIT_ADAPTIVE);

@@ -10,6 +10,7 @@
 #include <cstring>
 
 #include "exs/core/exs_host.h"
+#include "os/cancel.h"
 #include "os/say.h"
 
 namespace weft::exs {
@@ -226,7 +227,9 @@ bool Socket::wait_for_room(OperationList& list, bool may_block) {
     const bool moved_something = SocketHost::instance().drive();
     mutex.lock();
     // The time limit is for room that our own driving made a moment ago.
-    if (!moved_something) room_.wait_for(mutex, std::chrono::milliseconds(1));
+    if (moved_something) continue;
+    const os::NoCancel guard;
+    room_.wait_for(mutex, std::chrono::milliseconds(1));
   }
   assert(room_waiters_ > 0);
   --room_waiters_;
