@@ -7,6 +7,7 @@
 import json
 import os
 import pathlib
+import resource
 import shutil
 import signal
 import stat
@@ -123,6 +124,36 @@ def case_output_that_cannot_be_written(tmp):
                 done = subprocess.run([PROGRAM, *command], stdout=full, stderr=subprocess.PIPE, text=True, timeout=LIMIT_S,
                                       check=False)
             assert done.returncode == 1 and "the standard output" in done.stderr, (command, done)
+
+
+def case_a_film_that_is_not_made(tmp):
+    """Its name has the film of before, or is free; a link stays, and a pipe is written to."""
+    film = make(tmp, "film.y4m", frames=3)
+    before = film.read_bytes()
+    link = tmp / "link.y4m"
+    link.symlink_to(film)
+
+    def no_room():
+        signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+        resource.setrlimit(resource.RLIMIT_FSIZE, (100000, 100000))
+    for name in (film, link, tmp / "new.y4m"):
+        failed = subprocess.run([PROGRAM, "make", str(name), "--frames", "10"], capture_output=True, text=True,
+                                timeout=LIMIT_S, check=False, preexec_fn=no_room)
+        assert failed.returncode == 1 and "File too large" in failed.stderr, failed
+    for how in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        maker = subprocess.Popen([PROGRAM, "make", str(film), "--frames", "1000000"], stderr=subprocess.PIPE, text=True)
+        wait_for(lambda: any(p.stat().st_size > 10000000 for p in tmp.iterdir()), "nothing is written")
+        maker.send_signal(how)
+        error = maker.communicate(timeout=LIMIT_S)[1]
+        assert maker.returncode == 128 + how and film.name in error, (maker.returncode, error)
+    assert sorted(p.name for p in tmp.iterdir()) == [film.name, link.name] and film.read_bytes() == before
+    film.chmod(0o640)
+    make(tmp, link.name, frames=2)
+    assert link.is_symlink() and len(film.read_bytes()) < len(before) and film.stat().st_mode & 0o777 == 0o640
+    os.mkfifo(tmp / "pipe.y4m")
+    reader = subprocess.Popen(["cat", tmp / "pipe.y4m"], stdout=subprocess.PIPE)
+    make(tmp, "pipe.y4m", frames=2)
+    assert reader.communicate(timeout=LIMIT_S)[0] == film.read_bytes()
 
 
 def case_a_file_that_shrinks(tmp):

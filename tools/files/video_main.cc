@@ -13,9 +13,9 @@
 #include "files/protocol/cpu_time.h"
 #include "files/protocol/outcome.h"
 #include "files/protocol/token_proof.h"
-#include "files/video/pattern.h"
 #include "files/video/show.h"
 #include "files/video_convert.h"
+#include "files/video_make.h"
 #include "files/video_options.h"
 #include "weft/common/message.h"
 
@@ -37,51 +37,10 @@ int usage(std::string text) { return cli::report_failure({std::move(text), cli::
 
 // ---- make
 
-// "clip.bgra" becomes "clip.1280x720@35.bgra".
-std::string name_of(const MakeCommand& c) {
-  constexpr std::string_view kRaw = ".bgra";
-  if (!c.file.ends_with(kRaw) || video::parse_raw_name(c.file)) return c.file;
-  return c.file.substr(0, c.file.size() - kRaw.size()) + "." + c.size + "@" + c.rate + ".bgra";
-}
-
-files::Outcome<void> write_film(const std::string& name, const video::Film& film,
-                                std::uint64_t frames) {
-  const os::Fd file(::open(name.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666));
-  if (!file) return files::failed(errno, name);
-  const auto put = [&](std::string_view text) {
-    return files::write_fully(file.get(), reinterpret_cast<const std::uint8_t*>(text.data()),
-                              text.size());
-  };
-  const bool y4m = film.format == video::PixelFormat::kI420;
-  int error = y4m ? put(video::y4m_header(film)) : 0;
-  video::TestPattern pattern(film);
-  for (std::uint64_t n = 0; n < frames && error == 0; ++n) {
-    if (y4m) error = put(video::kFrameMark);
-    const auto frame = pattern.frame(n);
-    if (error == 0) error = files::write_fully(file.get(), frame.data(), frame.size());
-  }
-  if (error != 0) return files::failed(error, name);
-  return {};
-}
-
 int make(const MakeCommand& c) {
-  // The names of raw films say the same, so one parser is enough.
-  const auto sized = video::parse_raw_name("x." + c.size + "@" + c.rate + ".bgra");
-  if (!sized) {
-    return usage("--size " + c.size + " --rate " + c.rate +
-                 ": is no size and rate; write --size 1280x720 --rate 35");
-  }
-  const std::string name = name_of(c);
-  auto film = video::parse_raw_name(name);
-  if (!film) {
-    if (!name.ends_with(".y4m")) return usage(c.file + ": end the name in .y4m or .bgra");
-    auto made = video::make_film(video::PixelFormat::kI420, sized->width, sized->height,
-                                 sized->rate_num, sized->rate_den);
-    if (!made) return fail(made.error());
-    film = *made;
-  }
-  if (auto ok = write_film(name, *film, c.frames); !ok) return fail(ok.error());
-  std::puts(name.c_str());
+  const auto name = make_film_file(c);
+  if (!name) return cli::report_failure(name.error());
+  std::puts(name->c_str());
   return 0;
 }
 
