@@ -59,7 +59,7 @@ void add_record(Story& story, const Octets64& octets, std::size_t process, std::
     case Kind::kReceive:
     case Kind::kMessage: {
       const auto record = std::bit_cast<Record>(octets);
-      if (record.shift < 32) story.items.push_back({record, process});
+      if (record.shift < 32) story.items.push_back({record, process, story.files - 1});
       return;
     }
     case Kind::kCall: {
@@ -67,8 +67,8 @@ void add_record(Story& story, const Octets64& octets, std::size_t process, std::
       call.name.back() = '\0';
       if (call.thread == 0) call.thread = begun_by;
       const std::size_t likely = story.calls.empty() ? 0 : story.calls.back().thread;
-      story.calls.push_back(
-          {call, process, thread_of(story.processes[process], call.thread, likely)});
+      story.calls.push_back({call, process, story.files - 1,
+                             thread_of(story.processes[process], call.thread, likely)});
       return;
     }
     case Kind::kConnection:
@@ -155,6 +155,7 @@ std::optional<std::string> add_file(Story& story, std::span<const std::uint8_t> 
   }
   owner.cut += had - kept;
   owner.without_file += header.lost;
+  ++story.files;
   for (std::uint64_t i = 0; i < kept; ++i) {
     Octets64 octets;
     std::memcpy(octets.data(), records.data() + i * sizeof octets, sizeof octets);

@@ -36,6 +36,7 @@ constexpr std::size_t kNobody = ~std::size_t{0};
 struct Item {
   Record record;
   std::size_t process = 0;
+  std::size_t file = 0;              // of the story: its thread has polled it
   std::size_t connection = kNobody;  // of Story::connections
   // The same message at the other end, of Story::items: of a request the receive or message.
   std::size_t mate = kNobody;
@@ -44,6 +45,7 @@ struct Item {
 struct CallItem {
   Call call;
   std::size_t process = 0;
+  std::size_t file = 0;    // of the story
   std::size_t thread = 0;  // of Process::threads
 };
 
@@ -59,6 +61,7 @@ struct Story {
   std::vector<Item> items;
   std::vector<CallItem> calls;
   std::vector<ConnectionItem> connections;
+  std::size_t files = 0;
 };
 
 // Adds a file. The text says what is wrong with it. One that is cut short behind whose it is counts

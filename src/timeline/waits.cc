@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <map>
 #include <string_view>
 
 namespace weft::timeline {
@@ -13,13 +14,13 @@ enum class Now : std::uint8_t {
   kLate,
   kPeerLate,
   kUnpolled,
+  kAsleep,  // the thread that polls
   kDoorbell,
   kTransport,
   kOutstanding,
   kUnderWay,  // to the peer, done here
   kIncoming,
   kRegistering,
-  kAsleep,
   kPeersTurn,
 };
 constexpr std::size_t kNows = 11;
@@ -39,27 +40,36 @@ bool is_registration(const Call& call) {
 
 bool is_sleep(const Call& call) { return std::strcmp(call.name.data(), "ibv_get_cq_event") == 0; }
 
-// A call that explains a wait, by the common clock.
-struct Busy {
+// By the common clock.
+struct Span {
   std::uint64_t from = 0, to = 0;
-  Now now{};
+};
+
+struct Registration {
+  Span time;
   std::uint64_t last_to = 0;  // of this one and those before it
 };
-using BusyTimes = std::vector<Busy>;  // of a process, by their beginning
 
-std::vector<BusyTimes> busy_times(const Story& story, const Clocks& clocks) {
-  std::vector<BusyTimes> out(story.processes.size());
+// The calls of a process that explain waits.
+struct Calls {
+  std::vector<Registration> registrations;          // by their beginning
+  std::map<std::size_t, std::vector<Span>> sleeps;  // of each file, by their end
+};
+
+std::vector<Calls> calls_of(const Story& story, const Clocks& clocks) {
+  std::vector<Calls> out(story.processes.size());
   for (const CallItem& one : story.calls) {
-    const bool registers = is_registration(one.call);
-    if (!registers && !is_sleep(one.call)) continue;
     const std::uint64_t from = clocks.common(one.process, one.call.start);
-    out[one.process].push_back(
-        {from, from + one.call.duration, registers ? Now::kRegistering : Now::kAsleep});
+    const Span time{from, from + one.call.duration};
+    Calls& of = out[one.process];
+    if (is_registration(one.call)) of.registrations.push_back({time});
+    if (is_sleep(one.call)) of.sleeps[one.file].push_back(time);
   }
-  for (BusyTimes& of : out) {
-    std::ranges::sort(of, {}, &Busy::from);
+  for (Calls& of : out) {
+    for (auto& [file, sleeps] : of.sleeps) std::ranges::sort(sleeps, {}, &Span::to);
+    std::ranges::sort(of.registrations, {}, [](const Registration& one) { return one.time.from; });
     std::uint64_t last = 0;
-    for (Busy& one : of) one.last_to = last = std::max(last, one.to);
+    for (Registration& one : of.registrations) one.last_to = last = std::max(last, one.time.to);
   }
   return out;
 }
@@ -73,7 +83,7 @@ class EndOfConnection {
   }
 
   // `calls`: of its process.
-  Waits waits(const BusyTimes& calls) {
+  Waits waits(const Calls& calls) {
     find_depths();
     for (const std::size_t i : self_.items) add(story_.items[i]);
     add_turns();
@@ -82,7 +92,11 @@ class EndOfConnection {
     const std::uint64_t from = first->at;
     const std::uint64_t to = last->at;
     out_.active = to - from;
-    add_calls(calls, from, to);
+    add_registrations(calls.registrations, from, to);
+    for (auto& [file, unpolled] : unpolled_) {
+      const auto sleeps = calls.sleeps.find(file);
+      if (sleeps != calls.sleeps.end()) add_sleeps(sleeps->second, unpolled);
+    }
     sweep();
     return out_;
   }
@@ -121,6 +135,12 @@ class EndOfConnection {
     for (const Edge& edge : edges) most = std::max(most, depth += edge.change);
     return static_cast<std::size_t>(most);
   }
+  void waits_for_poll(const Item& item, std::uint64_t completed) {
+    const std::uint64_t polled = time(item, At::kPolled);
+    if (completed == kNever || polled == kNever || polled <= completed) return;
+    during(Now::kUnpolled, completed, polled);
+    unpolled_[item.file].push_back({completed, polled});
+  }
   void find_depths() {
     out_.depth = depth_of(self_);
     deepest_ = out_.depth;
@@ -135,7 +155,7 @@ class EndOfConnection {
     if (item.record.op == Op::kSend || item.record.op == Op::kImmediate) answers_ = true;
     const std::uint64_t arrived = time(item, At::kArrived);
     during(Now::kLate, arrived, time(item, At::kLateUntil));
-    during(Now::kUnpolled, time(item, At::kReceived), time(item, At::kPolled));
+    waits_for_poll(item, time(item, At::kReceived));
     // It was seen, though nothing may have been waited for.
     during(Now::kIncoming, arrived, time(item, At::kPlaced));
     if (const Item* const from = mate(item))
@@ -152,7 +172,7 @@ class EndOfConnection {
     during(Now::kDoorbell, posted, taken);
     during(Now::kTransport, taken, std::min(out, completed));
     during(Now::kOutstanding, posted, std::min(completed, polled));
-    during(Now::kUnpolled, completed, polled);
+    waits_for_poll(item, completed);
     const Item* const to = mate(item);
     if (to == nullptr) return;
     during(Now::kUnderWay, std::min(out, completed), time(*to, At::kPlaced));
@@ -180,10 +200,24 @@ class EndOfConnection {
 
   // Those before the first that may reach `from`, and behind the last, are not looked at: there may
   // be many connections, one after the other.
-  void add_calls(const BusyTimes& calls, std::uint64_t from, std::uint64_t to) {
-    for (auto one = std::ranges::upper_bound(calls, from, {}, &Busy::last_to);
-         one != calls.end() && one->from < to; ++one) {
-      during(one->now, std::max(one->from, from), std::min(one->to, to));
+  void add_registrations(const std::vector<Registration>& all, std::uint64_t from,
+                         std::uint64_t to) {
+    for (auto one = std::ranges::upper_bound(all, from, {}, &Registration::last_to);
+         one != all.end() && one->time.from < to; ++one) {
+      during(Now::kRegistering, std::max(one->time.from, from), std::min(one->time.to, to));
+    }
+  }
+
+  // A sleep counts where it ends while a completion waits that its thread polls, and from the
+  // oldest of these on. One for another queue, of another thread, hides nothing.
+  void add_sleeps(const std::vector<Span>& sleeps, std::vector<Span>& unpolled) {
+    std::ranges::sort(unpolled, {}, &Span::from);
+    auto oldest = unpolled.begin();
+    for (auto one = std::ranges::upper_bound(sleeps, oldest->from, {}, &Span::to);
+         one != sleeps.end(); ++one) {
+      while (oldest != unpolled.end() && oldest->to < one->to) ++oldest;
+      if (oldest == unpolled.end()) return;
+      if (oldest->from < one->to) during(Now::kAsleep, std::max(one->from, oldest->from), one->to);
     }
   }
 
@@ -228,6 +262,7 @@ class EndOfConnection {
   std::size_t deepest_ = 0;  // of both ends
   bool answers_ = false;     // the peer sends messages, too
   std::vector<Edge> edges_;
+  std::map<std::size_t, std::vector<Span>> unpolled_;  // completions, by the file of their thread
   std::array<int, kNows> counts_{};
 };
 
@@ -326,7 +361,7 @@ std::string_view advice_for(Cause cause) {
 }
 
 std::vector<Waits> waits_of(const Story& story, const Clocks& clocks) {
-  const std::vector<BusyTimes> calls = busy_times(story, clocks);
+  const std::vector<Calls> calls = calls_of(story, clocks);
   std::vector<Waits> out;
   for (std::size_t i = 0; i < story.connections.size(); ++i) {
     const ConnectionItem& one = story.connections[i];

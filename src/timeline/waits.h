@@ -26,7 +26,7 @@ enum class Cause : std::uint8_t {
   // Weft's.
   kDoorbell,   // what was posted had not been taken by the engine
   kTransport,  // octets were on their way: TCP or the ring, the link, the peer's Weft
-  kWakeUp,     // a completion was there, and the thread that slept for it was not awake yet
+  kWakeUp,     // a completion was there, and the thread that polled it then was not awake yet
   // The peer's program.
   kPeerReceiveLate,
   kPeerBusy,  // it had what it was waiting for, or sends when it likes

@@ -92,18 +92,23 @@ class Scene {
     processes_[to].records.push_back(std::bit_cast<Octets64>(record));
   }
 
-  void call(std::size_t process, const std::string& name, std::uint64_t from, std::uint64_t to) {
+  // In the thread that polls, or in another one.
+  void call(std::size_t process, const std::string& name, std::uint64_t from, std::uint64_t to,
+            bool in_other = false) {
     Call call;
     call.start = from;
     call.duration = to - from;
     std::ranges::copy(name, call.name.begin());
-    processes_[process].records.push_back(std::bit_cast<Octets64>(call));
+    Process& of = processes_[process];
+    (in_other ? of.of_other : of.records).push_back(std::bit_cast<Octets64>(call));
   }
 
   [[nodiscard]] Story story() const {
     Story out;
-    for (const Process& one : processes_)
-      EXPECT_FALSE(add_file(out, file_of(one.header, one.records)));
+    for (const Process& one : processes_) {
+      for (const auto* records : {&one.records, &one.of_other})
+        EXPECT_FALSE(add_file(out, file_of(one.header, *records)));
+    }
     match(out);
     return out;
   }
@@ -112,6 +117,7 @@ class Scene {
   struct Process {
     FileHeader header;
     std::vector<Octets64> records;
+    std::vector<Octets64> of_other;
     std::uint32_t connections = 0;
     std::uint64_t offset = 0;
   };

@@ -113,6 +113,37 @@ TEST_F(TimelineWaits, ASleepingThreadIsWoken) {
   EXPECT_EQ(largest().cause, Cause::kWakeUp);
 }
 
+// It waits for another queue.
+TEST_F(TimelineWaits, ASleepingThreadThatPollsNothingHidesNothing) {
+  for (std::uint64_t i = 0; i < 10; ++i) {
+    const std::uint64_t t = i * 1000 * kUs + kUs;
+    scene_.send(client_, server_, 64,
+                {.posted = t, .polled = t + 900 * kUs, .placed = t + 5 * kUs});
+    scene_.call(client_, "ibv_get_cq_event", t + kUs, t + 899 * kUs, true);
+  }
+  scene_.call(client_, "ibv_get_cq_event", 1, 20'000 * kUs, true);
+  EXPECT_EQ(largest().cause, Cause::kNotPolled);
+}
+
+// Other sleeps of the same thread end before the completion.
+TEST_F(TimelineWaits, ASleepCountsFromTheOldestCompletionThatItsThreadPolls) {
+  scene_.send(client_, server_, 64,
+              {.posted = 10 * kUs, .completed = 100 * kUs, .polled = 700 * kUs}, Op::kRead);
+  scene_.send(client_, server_, 64,
+              {.posted = 20 * kUs, .completed = 90 * kUs, .polled = 200 * kUs}, Op::kRead);
+  scene_.send(client_, server_, 64,
+              {.posted = 30 * kUs, .completed = 800 * kUs, .polled = 900 * kUs}, Op::kRead);
+  for (const auto& [from, to] : {std::pair{30, 95}, {150, 400}, {450, 699}, {701, 810}})
+    scene_.call(client_, "ibv_get_cq_event", static_cast<std::uint64_t>(from) * kUs,
+                static_cast<std::uint64_t>(to) * kUs);
+  static_cast<void>(largest());
+  const Times& times = waits_.front().times;
+  // From 90 to 95, 150 to 400, 450 to 699 and 800 to 810.
+  EXPECT_EQ(times[static_cast<std::size_t>(Cause::kWakeUp)], 514 * kUs);
+  // From 95 to 150, 400 to 450, 699 to 700 and 810 to 900.
+  EXPECT_EQ(times[static_cast<std::size_t>(Cause::kNotPolled)], 196 * kUs);
+}
+
 TEST_F(TimelineWaits, RegisteringBetweenRequests) {
   for (std::uint64_t i = 0; i < 10; ++i) {
     const std::uint64_t t = i * 1000 * kUs + kUs;
