@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Films, as users serve and show them: weft-video make, serve, show.
+"""Films, as users see them: weft-video show.
 
     video_test.py WEFT_VIDEO HAS_WINDOW CASE...     without cases: all
 """
@@ -7,7 +7,6 @@
 import json
 import os
 import pathlib
-import resource
 import shutil
 import signal
 import stat
@@ -17,46 +16,11 @@ import sys
 import tempfile
 import time
 
-sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "support"))
+from video_setting import LIMIT_S, PROGRAM, Server, make, show, wait_for, wait_for_a_frame
 
-import raw_data  # noqa: E402
-from serving import Serving  # noqa: E402
+import raw_data  # video_setting knows where what it needs is
 
-PROGRAM = sys.argv[1]
 HAS_WINDOW = sys.argv[2] == "1"
-LIMIT_S = 60
-
-
-class Server(Serving):
-    """A server of films on a free port of the loopback address; ends with the block."""
-
-    def __init__(self, *files, path=None):
-        environment = dict(os.environ)
-        if path is not None:
-            environment["PATH"] = path
-        super().__init__(PROGRAM, *files, limit_s=LIMIT_S, env=environment)
-
-
-def make(tmp, name, size="160x120", rate="50", frames=60):
-    done = subprocess.run([PROGRAM, "make", str(tmp / name), "--size", size, "--rate", rate, "--frames", str(frames)],
-                          check=True, capture_output=True, text=True, timeout=LIMIT_S)
-    return pathlib.Path(done.stdout.strip())
-
-
-def show(*arguments, code=0, text=None):
-    done = subprocess.run([PROGRAM, "show", "--headless", "--json", *map(str, arguments)], capture_output=True,
-                          text=True, timeout=LIMIT_S, check=False)
-    assert done.returncode == code, f"{arguments}: exit code {done.returncode}, {done.stderr}"
-    if text is not None:
-        assert text in done.stderr, f"{arguments}: {text!r} is not in {done.stderr!r}"
-    return json.loads(done.stdout)["films"] if done.stdout else None
-
-
-def wait_for_a_frame(dump):
-    deadline = time.monotonic() + LIMIT_S
-    while not (dump.exists() and dump.stat().st_size):
-        assert time.monotonic() < deadline, "no frame"
-        time.sleep(0.001)
 
 
 def case_every_frame_bit_for_bit(tmp):
@@ -124,36 +88,6 @@ def case_output_that_cannot_be_written(tmp):
                 done = subprocess.run([PROGRAM, *command], stdout=full, stderr=subprocess.PIPE, text=True, timeout=LIMIT_S,
                                       check=False)
             assert done.returncode == 1 and "the standard output" in done.stderr, (command, done)
-
-
-def case_a_film_that_is_not_made(tmp):
-    """Its name has the film of before, or is free; a link stays, and a pipe is written to."""
-    film = make(tmp, "film.y4m", frames=3)
-    before = film.read_bytes()
-    link = tmp / "link.y4m"
-    link.symlink_to(film)
-
-    def no_room():
-        signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
-        resource.setrlimit(resource.RLIMIT_FSIZE, (100000, 100000))
-    for name in (film, link, tmp / "new.y4m"):
-        failed = subprocess.run([PROGRAM, "make", str(name), "--frames", "10"], capture_output=True, text=True,
-                                timeout=LIMIT_S, check=False, preexec_fn=no_room)
-        assert failed.returncode == 1 and "File too large" in failed.stderr, failed
-    for how in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-        maker = subprocess.Popen([PROGRAM, "make", str(film), "--frames", "1000000"], stderr=subprocess.PIPE, text=True)
-        wait_for(lambda: any(p.stat().st_size > 10000000 for p in tmp.iterdir()), "nothing is written")
-        maker.send_signal(how)
-        error = maker.communicate(timeout=LIMIT_S)[1]
-        assert maker.returncode == 128 + how and film.name in error, (maker.returncode, error)
-    assert sorted(p.name for p in tmp.iterdir()) == [film.name, link.name] and film.read_bytes() == before
-    film.chmod(0o640)
-    make(tmp, link.name, frames=2)
-    assert link.is_symlink() and len(film.read_bytes()) < len(before) and film.stat().st_mode & 0o777 == 0o640
-    os.mkfifo(tmp / "pipe.y4m")
-    reader = subprocess.Popen(["cat", tmp / "pipe.y4m"], stdout=subprocess.PIPE)
-    make(tmp, "pipe.y4m", frames=2)
-    assert reader.communicate(timeout=LIMIT_S)[0] == film.read_bytes()
 
 
 def case_a_file_that_shrinks(tmp):
@@ -224,103 +158,6 @@ def case_what_is_no_film(tmp):
             show(f"weft://127.0.0.1:{port}/nothing.y4m", code=1, text="No such file")
         finally:
             server.terminate()
-
-
-def case_other_formats_by_ffmpeg(tmp):
-    """Whatever ffmpeg makes of a file is served; here its place is taken by a script."""
-    film = make(tmp, "film.y4m")
-    (tmp / "clip.mp4").write_bytes(b"\0\0\0\x18ftypmp42")
-    programs = tmp / "programs"
-    programs.mkdir()
-    (programs / "ffmpeg").write_text(f'#!/bin/sh\nfor last; do :; done\ncp "{film}" "${{last#file:}}"\n')
-    (programs / "ffmpeg").chmod(0o755)
-    with Server(tmp / "clip.mp4", path=f"{programs}:{os.environ['PATH']}") as server:
-        assert show("--check", "--fast", server.url("clip.mp4.y4m"))[0]["shown"] == 60
-    alone = subprocess.run([PROGRAM, "serve", str(tmp / "clip.mp4"), "--port", "0"], env={"PATH": str(tmp)},
-                           capture_output=True, text=True, timeout=LIMIT_S, check=False)
-    assert alone.returncode == 1 and "ffmpeg" in alone.stderr, alone.stderr
-
-
-def fake_ffmpeg(tmp, script):
-    programs = tmp / "programs"
-    programs.mkdir()
-    (programs / "ffmpeg").write_text("#!/bin/sh\n" + script)
-    (programs / "ffmpeg").chmod(0o755)
-    (tmp / "clip.mp4").write_bytes(b"\0\0\0\x18ftypmp42")
-    (tmp / "temporary").mkdir()
-    return {**os.environ, "PATH": f"{programs}:{os.environ['PATH']}", "TMPDIR": str(tmp / "temporary")}
-
-
-def wait_for(condition, what):
-    deadline = time.monotonic() + LIMIT_S
-    while not condition():
-        assert time.monotonic() < deadline, what
-        time.sleep(0.005)
-
-
-def case_converts_where_the_ends_of_children_are_ignored(tmp):
-    """As some programs leave it to those that they start."""
-    environment = fake_ffmpeg(tmp, "sleep 0.1\nexit 1\n")
-    done = subprocess.run([PROGRAM, "serve", str(tmp / "clip.mp4"), "--port", "0"], env=environment, capture_output=True,
-                          text=True, timeout=LIMIT_S, check=False,
-                          preexec_fn=lambda: signal.signal(signal.SIGCHLD, signal.SIG_IGN))
-    assert done.returncode == 1 and "ffmpeg could not convert it" in done.stderr, done
-
-
-def case_ended_while_it_converts(tmp):
-    """Neither ffmpeg nor the folder for what it makes is left behind."""
-    environment = fake_ffmpeg(tmp, f'echo $$ > "{tmp}/pid.part"; mv "{tmp}/pid.part" "{tmp}/pid"; exec sleep 1000\n')
-    for how in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-        server = subprocess.Popen([PROGRAM, "serve", str(tmp / "clip.mp4"), "--port", "0"], env=environment,
-                                  stderr=subprocess.PIPE, text=True)
-        wait_for((tmp / "pid").exists, "ffmpeg was not started")
-        assert len(os.listdir(tmp / "temporary")) == 1
-        server.send_signal(how)
-        error = server.communicate(timeout=LIMIT_S)[1]
-        assert "interrupted" in error, error
-        assert os.listdir(tmp / "temporary") == []
-        assert not os.path.exists("/proc/" + (tmp / "pid").read_text().strip())
-        (tmp / "pid").unlink()
-
-
-def case_ended_while_it_serves_what_was_converted(tmp):
-    film = make(tmp, "film.y4m")
-    environment = fake_ffmpeg(tmp, f'for last; do :; done\ncp "{film}" "${{last#file:}}"\n')
-    for how in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-        with Serving(PROGRAM, tmp / "clip.mp4", limit_s=LIMIT_S, env=environment) as server:
-            assert len(os.listdir(tmp / "temporary")) == 1
-            assert "clients" in server.stop(how)
-        assert os.listdir(tmp / "temporary") == []
-
-
-def refused(*files, text):
-    done = subprocess.run([PROGRAM, "serve", *map(str, files), "--port", "0"], capture_output=True, text=True,
-                          timeout=LIMIT_S, check=False)
-    assert done.returncode == 1 and text in done.stderr, done
-
-
-def case_what_cannot_be_served(tmp):
-    """Nobody writes to the pipe, and the server does not wait for somebody."""
-    for name in ("pipe", "pipe.y4m"):
-        os.mkfifo(tmp / name)
-        refused(tmp / name, text="no regular file")
-    refused(tmp, text="no regular file")
-
-
-def case_links_to_films(tmp):
-    """A film that is named by a link, in another folder, with a link to the folder on the way."""
-    folder = tmp / "films"
-    folder.mkdir()
-    film = make(folder, "one.y4m")
-    (tmp / "elsewhere").symlink_to(folder)
-    (tmp / "link.y4m").symlink_to(tmp / "elsewhere" / film.name)
-    (tmp / "second.y4m").symlink_to("link.y4m")
-    with Server(tmp / "link.y4m", tmp / "second.y4m", tmp / "elsewhere" / "one.y4m") as server:
-        for name in ("link.y4m", "second.y4m", "one.y4m"):
-            assert show("--check", "--fast", server.url(name))[0]["shown"] == 60
-    broken = tmp / "broken.y4m"
-    broken.symlink_to("nowhere")
-    refused(broken, text="No such file")
 
 
 def film_server(frames, played, granted):
