@@ -9,6 +9,7 @@
 #include <cerrno>
 #include <csignal>
 #include <fstream>
+#include <new>
 #include <string>
 #include <unordered_map>
 #include <utility>
@@ -95,6 +96,55 @@ class AtTable {
  private:
   static inline thread_local constinit int t_depth = 0;
 };
+
+// The rsocket is closed for all threads. Its connection, or null.
+std::shared_ptr<RsConnection> take_link(Rsocket& socket) {
+  const RsLock lock(socket.mutex);
+  auto link = std::move(socket.link);
+  socket.link.reset();
+  socket.advance(RsEvent::kClosed);
+  tell_others(socket);
+  socket.progressed.notify_all();
+  return link;
+}
+
+// The program wants a reset at the end.
+bool resets(int fd) {
+  linger value{};
+  socklen_t length = sizeof value;
+  return getsockopt(fd, SOL_SOCKET, SO_LINGER, &value, &length) == 0 && value.l_onoff != 0 &&
+         value.l_linger == 0;
+}
+
+std::vector<RsocketPtr> connected_ones() {
+  const AtTable at_table;
+  Process& all = *g_process;
+  const os::ReadLock lock(all.mutex);
+  std::vector<RsocketPtr> found;
+  for (const auto& [fd, one] : all.sockets) {
+    const RsLock socket_lock(one->mutex);
+    if (one->state == RsState::kConnected) found.push_back(one);
+  }
+  return found;
+}
+
+// As the kernel does it for TCP: what a program has sent arrives though it ends without closing.
+// When a library is taken apart all handlers of the program have run, and those may use its
+// rsockets.
+__attribute__((destructor)) void close_at_exit() {
+  if (interrupts_rsockets()) return;  // exit() in a signal handler: it would wait for itself
+  try {
+    for (const RsocketPtr& one : connected_ones()) {
+      auto link = take_link(*one);
+      if (link == nullptr) continue;  // another of its numbers
+      close_connection(std::move(link), one->fd,
+                       resets(one->fd) ? Goodbye::kReset : Goodbye::kAtExit);
+    }
+  } catch (const std::bad_alloc&) {
+    return;
+  }
+  wait_for_closings();
+}
 
 }  // namespace
 
@@ -279,20 +329,8 @@ int rclose(int fd) {
     }
   }
   stop_listening(socket);
-  std::shared_ptr<weft::rsockets::RsConnection> link;
-  {
-    const RsLock lock(socket->mutex);
-    link = std::move(socket->link);
-    socket->link.reset();
-    socket->advance(RsEvent::kClosed);
-    tell_others(*socket);
-    socket->progressed.notify_all();
-  }
-  if (link != nullptr) {
-    linger value{};
-    socklen_t length = sizeof value;
-    const bool known = getsockopt(fd, SOL_SOCKET, SO_LINGER, &value, &length) == 0;
-    close_connection(std::move(link), fd, known && value.l_onoff != 0 && value.l_linger == 0);
+  if (auto link = take_link(*socket); link != nullptr) {
+    close_connection(std::move(link), fd, resets(fd) ? Goodbye::kReset : Goodbye::kInOrder);
   }
   return close(fd);
 }

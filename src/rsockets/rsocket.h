@@ -114,7 +114,14 @@ void arm(Rsocket& socket);
 // Ends the connection: says goodbye, and sees to it that the peer's TCP gets all, for a bounded
 // time. What a peer that is slow, or has stopped, has not taken at once a thread goes on with; the
 // end of the program waits for that. `fd`: the program's, still open. Without the mutex.
-void close_connection(std::shared_ptr<RsConnection> link, int fd, bool with_reset);
+enum class Goodbye : std::uint8_t {
+  kInOrder,
+  kReset,
+  kAtExit,  // in order, all by the thread; `fd` stays open until wait_for_closings() returns
+};
+void close_connection(std::shared_ptr<RsConnection> link, int fd, Goodbye how);
+// Until that thread is done.
+void wait_for_closings();
 // In a child of fork(): the parent's connections are not its own. Takes no lock.
 void renew_closing();
 

@@ -162,10 +162,12 @@ Closings* g_closings = new Closings;
 
 void renew_closing() { g_closings = new Closings; }
 
-void close_connection(std::shared_ptr<RsConnection> link, int fd, bool with_reset) {
+void wait_for_closings() { g_closings->wait_for_all(); }
+
+void close_connection(std::shared_ptr<RsConnection> link, int fd, Goodbye how) {
   const os::NoCancel guard;
   link->on_report({});  // the descriptor that it signals goes with the rsocket
-  if (with_reset || link->phase() != RsPhase::kUp || !link->begin()) {
+  if (how == Goodbye::kReset || link->phase() != RsPhase::kUp || !link->begin()) {
     link->abort();
     return;
   }
@@ -175,9 +177,10 @@ void close_connection(std::shared_ptr<RsConnection> link, int fd, bool with_rese
   } catch (const std::bad_alloc&) {
     return link->abort();
   }
-  const auto at_once = Clock::now() + kAtOnce;
+  const bool at_exit = how == Goodbye::kAtExit;
+  const auto at_once = Clock::now() + (at_exit ? Clock::duration::zero() : kAtOnce);
   while (!closing->step()) {
-    if (Clock::now() >= at_once && waits_at_exit() && closing->keep_socket() &&
+    if (Clock::now() >= at_once && (at_exit || (waits_at_exit() && closing->keep_socket())) &&
         g_closings->take(closing)) {
       return;
     }

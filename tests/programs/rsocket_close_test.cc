@@ -82,15 +82,17 @@ class Child {
 
 int connect_to(const sockaddr_in& server) {
   const int fd = rsocket(AF_INET, SOCK_STREAM, 0);
-  if (rsetsockopt(fd, SOL_SOCKET, SO_RCVBUF, &kOffered, sizeof kOffered) != 0) _exit(6);
+  for (const int option : {SO_SNDBUF, SO_RCVBUF}) {
+    if (rsetsockopt(fd, SOL_SOCKET, option, &kOffered, sizeof kOffered) != 0) _exit(6);
+  }
   if (rconnect(fd, reinterpret_cast<const sockaddr*>(&server), sizeof server) != 0) _exit(3);
   return fd;
 }
 
-// It has closed, and exits, while its peer has not begun to read.
-TEST(RsocketClose, WhatWasSentArrivesThoughTheProgramEnds) {
+// A child has sent, and exits, while its peer has not begun to read.
+void expect_all_of_a_child_that_ends(bool closes) {
   constexpr std::size_t kBytes = 3'000'000;
-  Child child([](const sockaddr_in& server) {
+  Child child([closes](const sockaddr_in& server) {
     std::vector<std::uint8_t> data(kBytes);
     for (std::size_t i = 0; i < kBytes; ++i) data[i] = octet_at(i);
     const int fd = connect_to(server);
@@ -99,7 +101,7 @@ TEST(RsocketClose, WhatWasSentArrivesThoughTheProgramEnds) {
       if (n <= 0) _exit(4);
       at += static_cast<std::size_t>(n);
     }
-    if (rclose(fd) != 0) _exit(5);
+    if (closes && rclose(fd) != 0) _exit(5);
   });
   const int fd = raccept(child.listener, nullptr, nullptr);
   ASSERT_GE(fd, 0) << std::strerror(errno);
@@ -113,6 +115,28 @@ TEST(RsocketClose, WhatWasSentArrivesThoughTheProgramEnds) {
     for (ssize_t i = 0; i < n; ++i) ASSERT_EQ(data[static_cast<std::size_t>(i)], octet_at(at++));
   }
   EXPECT_EQ(at, kBytes);
+  child.expect_exit();
+  EXPECT_EQ(rclose(fd), 0);
+}
+
+TEST(RsocketClose, WhatWasSentArrivesThoughTheProgramEnds) {
+  expect_all_of_a_child_that_ends(true);
+}
+TEST(RsocketClose, WhatWasSentArrivesThoughNobodyCloses) { expect_all_of_a_child_that_ends(false); }
+
+int g_fd_at_exit = -1;
+
+// Handlers of the program may still send.
+TEST(RsocketClose, WhatIsSentAtExitArrives) {
+  Child child([](const sockaddr_in& server) {
+    if (std::atexit([] { static_cast<void>(rsend(g_fd_at_exit, "bye", 3, 0)); }) != 0) _exit(4);
+    g_fd_at_exit = connect_to(server);
+  });
+  const int fd = raccept(child.listener, nullptr, nullptr);
+  ASSERT_GE(fd, 0) << std::strerror(errno);
+  char data[8];
+  EXPECT_EQ(rrecv(fd, data, sizeof data, MSG_WAITALL), 3);
+  EXPECT_EQ(rrecv(fd, data, sizeof data, 0), 0);
   child.expect_exit();
   EXPECT_EQ(rclose(fd), 0);
 }
