@@ -44,6 +44,20 @@ def case_a_film_that_is_not_made(tmp):
     assert reader.communicate(timeout=LIMIT_S)[0] == film.read_bytes()
 
 
+def case_a_film_that_was_cut(tmp):
+    """A part of a frame is left over: the viewer says so, and to --check it is no film of make."""
+    whole, cut, raw = make(tmp, "whole.y4m", frames=9), make(tmp, "cut.y4m", frames=9), make(tmp, "raw.bgra", frames=9)
+    os.truncate(cut, cut.stat().st_size - 1)
+    os.truncate(raw, 8 * 160 * 120 * 4 + 1)
+    with Server(whole, cut, raw) as server:
+        show("--fast", "--check", server.url(whole.name), text="")
+        for film in (cut, raw):
+            text = f"{film.name}: the file ends within a frame: "
+            for options, code in (([], 0), (["--check"], 1)):
+                played = show("--fast", *options, server.url(whole.name), server.url(film.name), code=code, text=text)
+                assert [f["shown"] for f in played] == [9, 8], played
+
+
 def case_other_formats_by_ffmpeg(tmp):
     """Whatever ffmpeg makes of a file is served; here its place is taken by a script."""
     film = make(tmp, "film.y4m")

@@ -70,6 +70,14 @@ TEST(Film, CountsWholeRecordsOnly) {
   EXPECT_EQ(film->records_in(100), 0U);
   EXPECT_EQ(film->records_in(100 + film->record_bytes() - 1), 0U);
   EXPECT_EQ(film->records_in(100 + film->record_bytes()), 1U);
+  // The rest is a part of one.
+  for (const std::uint64_t records : {0U, 1U, 1000U}) {
+    const std::uint64_t size = 100 + records * film->record_bytes();
+    EXPECT_EQ(film->rest_in(size), 0U);
+    EXPECT_EQ(film->rest_in(size + 1), 1U);
+    EXPECT_EQ(film->rest_in(size + film->record_bytes() - 1), film->record_bytes() - 1);
+  }
+  EXPECT_EQ(film->rest_in(99), 0U);
 }
 
 TEST(Film, FramesAreDueWithoutDrift) {

@@ -142,15 +142,22 @@ int show(Command& c) {
   }
   s.play.paced = !s.fast;
   video::Show all;
+  bool cut = false;
   for (const std::string& name : s.films) {
     const auto remote = data::remote_path(name, c.port, "is no film of a server; write HOST:FILE");
     if (!remote) return cli::report_failure(remote.error());
     auto player = video::Player::open({remote->host, remote->port, c.serve.token, kPatienceMs},
                                       remote->path, s.play);
     if (!player) return fail(player.error());
+    if ((*player)->rest() != 0) {
+      cut = true;
+      cli::say((*player)->path() + ": the file ends within a frame: octets left over: " +
+               std::to_string((*player)->rest()));
+    }
     all.players.push_back(std::move(*player));
   }
-  return play(s, all);
+  const int code = play(s, all);
+  return code == 0 && cut && s.headless.check ? cli::kExitFailure : code;
 }
 
 int run(Command& c) {

@@ -42,6 +42,10 @@ struct Film {
   [[nodiscard]] std::uint64_t records_in(std::uint64_t file_bytes) const {
     return file_bytes <= first_offset ? 0 : (file_bytes - first_offset) / record_bytes();
   }
+  // Octets behind them: of a frame that was cut.
+  [[nodiscard]] std::uint64_t rest_in(std::uint64_t file_bytes) const {
+    return file_bytes <= first_offset ? 0 : (file_bytes - first_offset) % record_bytes();
+  }
   bool operator==(const Film&) const = default;
 };
 

@@ -62,6 +62,7 @@ Outcome<void> Player::identify_film() {
   records_ = static_cast<std::uint32_t>(
       std::min<std::uint64_t>(film_.records_in(size), std::numeric_limits<std::uint32_t>::max()));
   if (records_ == 0) return failed(EINVAL, path_, "the file has not one whole frame");
+  rest_ = film_.rest_in(size);
   return {};
 }
 

@@ -29,6 +29,8 @@ class Player {
   [[nodiscard]] const Film& film() const { return film_; }
   [[nodiscard]] const std::string& path() const { return path_; }
   [[nodiscard]] std::uint32_t records() const { return records_; }
+  // Octets at the end of the file that are a part of a frame.
+  [[nodiscard]] std::uint64_t rest() const { return rest_; }
   [[nodiscard]] const PlayStats& stats() const { return playback_->stats(); }
 
   // Readable when something arrives after arm(). Call progress() between the two.
@@ -75,6 +77,7 @@ class Player {
   Film film_;
   std::uint64_t handle_ = 0;
   std::uint32_t records_ = 0;
+  std::uint64_t rest_ = 0;
   std::uint32_t pitch_ = 0;
   std::optional<Playback> playback_;  // once the film is known
 };
