@@ -13,7 +13,7 @@
 #include <sys/socket.h>
 
 #include <chrono>
-#include <deque>
+#include <list>
 #include <memory>
 #include <optional>
 #include <vector>
@@ -64,7 +64,7 @@ struct Rsocket {
     os::Fd fd;  // closed in a child of fork(): not the program's number yet
     std::shared_ptr<RsConnection> link;
   };
-  std::deque<Ready> ready;
+  std::list<Ready> ready;
   std::size_t backlog = 0;
   bool full = false;  // the service thread waits for room in it
 

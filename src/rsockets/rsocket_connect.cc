@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <climits>
+#include <list>
 
 #include "ibverbs/errors.h"
 #include "os/event_fd.h"
@@ -45,6 +46,23 @@ int milliseconds_to(Deadline deadline) {
   if (!deadline) return -1;
   const auto left = std::chrono::ceil<std::chrono::milliseconds>(*deadline - Clock::now());
   return static_cast<int>(std::clamp<std::int64_t>(left.count(), 0, INT_MAX));
+}
+
+// One that could not be accepted is the next again. Leaves errno alone.
+void give_back(Rsocket& listener, std::list<Rsocket::Ready>& one) {
+  const RsLock lock(listener.mutex);
+  if (listener.state != RsState::kListening) return;
+  listener.ready.splice(listener.ready.begin(), one);
+  os::raise_event(listener.wake.get());
+}
+
+// One has been accepted.
+void tell_of_room(Rsocket& listener) {
+  {
+    const RsLock lock(listener.mutex);
+    if (!std::exchange(listener.full, false)) return;
+  }
+  go_on_accepting();
 }
 
 // 0, or an errno with nothing changed.
@@ -169,18 +187,20 @@ int raccept(int fd, sockaddr* address, socklen_t* length) {
     lock.lock();
     if (polled < 0 && error == EINTR) return fail_minus(EINTR);
   }
-  Rsocket::Ready first = std::move(socket->ready.front());
-  socket->ready.pop_front();
+  std::list<Rsocket::Ready> first;
+  first.splice(first.begin(), socket->ready, socket->ready.begin());
   if (socket->ready.empty()) (void)weft::os::lower_event(socket->wake.get());
-  const bool was_full = std::exchange(socket->full, false);
   lock.unlock();
-  if (was_full) go_on_accepting();
 
-  weft::os::Fd number(first.fd.release());
+  const RsocketPtr child = enter_rsocket(first.front().fd.get(), socket->domain, SOCK_STREAM);
+  if (child == nullptr) {
+    give_back(*socket, first);
+    return -1;
+  }
+  tell_of_room(*socket);
+  weft::os::Fd number(first.front().fd.release());
   fcntl(number.get(), F_SETFD, 0);  // as accept(2): not close-on-exec
-  const RsocketPtr child = enter_rsocket(number.get(), socket->domain, SOCK_STREAM);
-  if (child == nullptr) return -1;
-  child->link = std::move(first.link);
+  child->link = std::move(first.front().link);
   child->link->on_report([wake = child->wake.get()] { weft::os::raise_event(wake); });
   child->options = child->link->stream().options();
   static_cast<void>(child->on(RsEvent::kAccepted));  // unless its number has been closed already

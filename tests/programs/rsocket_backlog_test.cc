@@ -5,6 +5,7 @@
 #include <netinet/in.h>
 #include <poll.h>
 #include <rdma/rsocket.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/time.h>
 #include <unistd.h>
@@ -18,6 +19,22 @@
 namespace {
 
 constexpr int kWaitMs = 20'000;
+
+// While it lives, this process can open nothing.
+class NoDescriptors {
+ public:
+  NoDescriptors() {
+    EXPECT_EQ(getrlimit(RLIMIT_NOFILE, &before_), 0);
+    const rlimit none{0, before_.rlim_max};
+    EXPECT_EQ(setrlimit(RLIMIT_NOFILE, &none), 0);
+  }
+  ~NoDescriptors() { EXPECT_EQ(setrlimit(RLIMIT_NOFILE, &before_), 0); }
+  NoDescriptors(const NoDescriptors&) = delete;
+  NoDescriptors& operator=(const NoDescriptors&) = delete;
+
+ private:
+  rlimit before_{};
+};
 
 class RsocketBacklog : public ::testing::Test {
  protected:
@@ -116,6 +133,24 @@ TEST_F(RsocketBacklog, LessThanNothingIsAsManyAsThereMayBe) {
     rclose(fd);
   }
   server.join();
+}
+
+// As accept(2).
+TEST_F(RsocketBacklog, WithoutADescriptorTheConnectionWaits) {
+  listen(4);
+  const int client = connect_one();
+  pollfd one{listener_, POLLIN, 0};
+  ASSERT_EQ(rpoll(&one, 1, kWaitMs), 1);
+  {
+    const NoDescriptors none;
+    EXPECT_EQ(raccept(listener_, nullptr, nullptr), -1);
+    EXPECT_EQ(errno, EMFILE);
+  }
+  EXPECT_EQ(rpoll(&one, 1, 0), 1);
+  std::thread server([&] { serve_one(); });
+  EXPECT_TRUE(is_served(client));
+  server.join();
+  rclose(client);
 }
 
 }  // namespace
