@@ -2,6 +2,8 @@
 """Films as files: what weft-video makes, converts and serves.
 
     video_files_test.py WEFT_VIDEO CASE...     without cases: all
+
+Of the environment: WEFT_TEST_FAILING_FSYNC, failing_fsync.c as a library. A case is left out without it.
 """
 
 import os
@@ -12,6 +14,8 @@ import sys
 
 from serving import Serving, run_cases
 from video_setting import LIMIT_S, PROGRAM, Server, make, show, wait_for
+
+FAILS_AT_CLOSE = os.environ.get("WEFT_TEST_FAILING_FSYNC")
 
 
 def case_a_film_that_is_not_made(tmp):
@@ -42,6 +46,19 @@ def case_a_film_that_is_not_made(tmp):
     reader = subprocess.Popen(["cat", tmp / "pipe.y4m"], stdout=subprocess.PIPE)
     make(tmp, "pipe.y4m", frames=2)
     assert reader.communicate(timeout=LIMIT_S)[0] == film.read_bytes()
+
+
+def case_a_disk_that_refuses_at_the_close(tmp):
+    """As NFS does, of a full disk: what is written there is not whole."""
+    film = make(tmp, "film.bgra", frames=3)
+    before = film.read_bytes()
+    full = {**os.environ, "LD_PRELOAD": FAILS_AT_CLOSE, "WEFT_TEST_CLOSE_FAILS": "1"}
+    with Server(film) as server:
+        for command in (["make", str(film), "--frames", "2"],
+                        ["show", "--headless", "--fast", "--dump", str(tmp / "dump"), server.url(film.name)]):
+            done = subprocess.run([PROGRAM, *command], env=full, capture_output=True, text=True, timeout=LIMIT_S, check=False)
+            assert done.returncode == 1 and "No space left on device" in done.stderr, (command, done)
+    assert film.read_bytes() == before and sorted(os.listdir(tmp)) == ["dump0", film.name]
 
 
 def case_a_film_that_was_cut(tmp):
@@ -150,5 +167,14 @@ def case_links_to_films(tmp):
 
 CASES = {name[5:]: function for name, function in globals().items() if name.startswith("case_")}
 
+
+def main():
+    chosen = sys.argv[2:] or list(CASES)
+    if not FAILS_AT_CLOSE and "a_disk_that_refuses_at_the_close" in chosen:
+        print("a_disk_that_refuses_at_the_close: left out, it needs a library")
+        chosen.remove("a_disk_that_refuses_at_the_close")
+    run_cases(CASES, chosen, "weft-video-")
+
+
 if __name__ == "__main__":
-    run_cases(CASES, sys.argv[2:] or list(CASES), "weft-video-")
+    main()

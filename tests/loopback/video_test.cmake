@@ -12,12 +12,17 @@ if(TARGET weft_video_program AND Python3_FOUND AND NOT WEFT_SANITIZE STREQUAL "t
     LABELS loopback
     TIMEOUT 300
     WAITS)
+  set(video_files_env "")
+  if(TARGET loopback_failing_fsync)
+    list(APPEND video_files_env "WEFT_TEST_FAILING_FSYNC=$<TARGET_FILE:loopback_failing_fsync>")
+  endif()
   weft_add_script_test(
     loopback_video_files
     COMMAND "${Python3_EXECUTABLE}" "${CMAKE_CURRENT_LIST_DIR}/video_files_test.py"
             "$<TARGET_FILE:weft_video_program>"
     LABELS loopback
     TIMEOUT 300
-    WAITS)
+    WAITS
+    ENV ${video_files_env})
   add_dependencies(weft_tests weft_video_program weft_data)
 endif()

@@ -8,6 +8,7 @@
 #include "files/video/pattern.h"
 #include "files/video/screen.h"
 #include "os/fd.h"
+#include "os/report_of_close.h"
 
 namespace weft::video {
 namespace {
@@ -40,6 +41,14 @@ class Headless final : public Screen {
       const int error =
           files::write_fully(files_[film].get(), frame.pixels.data(), frame.pixels.size());
       if (error != 0) return files::failed(error, "cannot write film " + std::to_string(film));
+    }
+    return {};
+  }
+
+  [[nodiscard]] files::Outcome<void> finish() override {
+    for (std::size_t i = 0; i < files_.size(); ++i) {
+      const int error = os::report_of_close(files_[i].get());
+      if (error != 0) return files::failed(error, "cannot write film " + std::to_string(i));
     }
     return {};
   }

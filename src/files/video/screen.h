@@ -26,6 +26,9 @@ class Screen {
   [[nodiscard]] virtual files::Outcome<void> show(std::size_t film, const Player::Frame& frame) = 0;
   // Makes all visible that was shown since the last call.
   [[nodiscard]] virtual files::Outcome<void> flip() { return {}; }
+  // Nothing more is shown.
+  //   any error: what the screen was to keep is not whole
+  [[nodiscard]] virtual files::Outcome<void> finish() { return {}; }
   // The user's wishes since the last call.
   [[nodiscard]] virtual std::vector<Action> actions() { return {}; }
   // How often actions() wants to be called: milliseconds, -1: never

@@ -165,6 +165,7 @@ Outcome<unsigned> Loop::run() {
     if (!alive_[i]) continue;
     if (auto ok = show_.players[i]->stop(); !ok) lose(i, ok.error());
   }
+  if (auto ok = show_.screen->finish(); !ok) return tl::unexpected(ok.error());
   return lost_;
 }
 

@@ -20,7 +20,7 @@ struct Show {
 };
 
 // Returns how many films failed.
-//   what Screen::show() reports
+//   what Screen::show() and finish() report
 [[nodiscard]] files::Outcome<unsigned> run(Show& show);
 
 }  // namespace weft::video
