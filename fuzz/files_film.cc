@@ -35,7 +35,8 @@ void check_film(const Film& film, std::size_t head_bytes) {
 }
 
 void run(std::string_view name, std::span<const std::uint8_t> head) {
-  if (const auto raw = video::parse_raw_name(name)) check_film(*raw, 0);
+  const auto raw = video::parse_raw_name(name);
+  if (raw && *raw) check_film(**raw, 0);
   if (const auto film = video::identify(name, head)) check_film(*film, head.size());
   const auto film = video::parse_y4m(head);
   if (!film) return;

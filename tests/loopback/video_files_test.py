@@ -61,6 +61,25 @@ def case_a_disk_that_refuses_at_the_close(tmp):
     assert film.read_bytes() == before and sorted(os.listdir(tmp)) == ["dump0", film.name]
 
 
+def case_sizes_and_rates(tmp):
+    """What one kind of film has room for is not what the other has; and the reason is the true one."""
+    make(tmp, "large.y4m", size="8192x2050", frames=1)
+    for name, size, rate, text in (("large.bgra", "8192x2050", "35", "67174400 octets; at most 64 MiB"),
+                                   ("wide.y4m", "9000x10", "35", "frames have 9000 x 10 pixels"),
+                                   ("wide.9000x10@35.bgra", "64x64", "35", "frames have 9000 x 10 pixels"),
+                                   ("quick.y4m", "64x64", "2000", "the rate is 2000/1 frames/s"),
+                                   ("none.y4m", "64", "35", "is no size and rate"),
+                                   ("none.bgra", "64x64", "fast", "is no size and rate"),
+                                   ("film.mp4", "64x64", "35", "end the name in .y4m or .bgra")):
+        done = subprocess.run([PROGRAM, "make", str(tmp / name), "--size", size, "--rate", rate], capture_output=True,
+                              text=True, timeout=LIMIT_S, check=False)
+        assert done.returncode == 2 and text in done.stderr, (name, size, rate, done)
+    assert os.listdir(tmp) == ["large.y4m"]
+    wide = tmp / "wide.9000x10@35.bgra"
+    wide.write_bytes(bytes(360000))
+    refused(wide, text="frames have 9000 x 10 pixels")
+
+
 def case_a_film_that_was_cut(tmp):
     """A part of a frame is left over: the viewer says so, and to --check it is no film of make."""
     whole, cut, raw = make(tmp, "whole.y4m", frames=9), make(tmp, "cut.y4m", frames=9), make(tmp, "raw.bgra", frames=9)

@@ -50,15 +50,23 @@ TEST(Film, RefusesWhatIsOutOfRange) {
 
 TEST(Film, NamesOfRawFramesSayTheirSize) {
   const auto film = parse_raw_name("folder.d/clip.1280x720@30000:1001.bgra");
-  ASSERT_TRUE(film);
-  EXPECT_EQ(film->width, 1280U);
-  EXPECT_EQ(film->height, 720U);
-  EXPECT_EQ(film->rate_num, 30000U);
-  EXPECT_EQ(film->rate_den, 1001U);
-  EXPECT_EQ(film->record_bytes(), 1280U * 720 * 4);
+  ASSERT_TRUE(film && *film);
+  EXPECT_EQ((*film)->width, 1280U);
+  EXPECT_EQ((*film)->height, 720U);
+  EXPECT_EQ((*film)->rate_num, 30000U);
+  EXPECT_EQ((*film)->rate_den, 1001U);
+  EXPECT_EQ((*film)->record_bytes(), 1280U * 720 * 4);
   for (const char* name : {"clip.bgra", "1280x720.bgra", "clip.1280x720@35", "clip.x720@35.bgra",
-                           "clip.1280x720@.bgra", "clip.1280@35x720.bgra", "clip.0x720@35.bgra"}) {
+                           "clip.1280x720@.bgra", "clip.1280@35x720.bgra"}) {
     EXPECT_FALSE(parse_raw_name(name)) << name;
+  }
+  // These say it, but there is no such film.
+  for (const char* name : {"clip.0x720@35.bgra", "clip.8193x1@35.bgra", "clip.8192x2049@35.bgra",
+                           "clip.64x64@0.bgra", "clip.64x64@25:0.bgra"}) {
+    const auto none = parse_raw_name(name);
+    ASSERT_TRUE(none) << name;
+    EXPECT_FALSE(*none) << name;
+    EXPECT_FALSE(identify(name, {})) << name;
   }
 }
 

@@ -96,6 +96,9 @@ files::Outcome<bool> is_film(const std::string& file) {
   struct stat info {};
   if (!fd || fstat(fd.get(), &info) != 0) return files::failed(errno, file);
   if (!S_ISREG(info.st_mode)) return files::failed(EINVAL, file, "it is no regular file");
+  if (const auto raw = video::parse_raw_name(file); raw && !*raw) {
+    return files::failed(raw->error().error, file, raw->error().why);  // ffmpeg knows no more of it
+  }
   std::vector<std::uint8_t> head(video::kHeaderBytes);
   const ssize_t got = pread(fd.get(), head.data(), head.size(), 0);
   if (got < 0) return files::failed(errno, file);

@@ -97,22 +97,20 @@ files::Outcome<void> write_film(const std::string& name, const video::Film& film
 }  // namespace
 
 cli::Outcome<std::string> make_film_file(const MakeCommand& c) {
-  // The names of raw films say the same, so one parser is enough.
-  const auto sized = video::parse_raw_name("x." + c.size + "@" + c.rate + ".bgra");
+  const auto sized = video::parse_size_and_rate(c.size + "@" + c.rate);
   if (!sized) {
     return cli::usage_error("--size " + c.size + " --rate " + c.rate +
                             ": is no size and rate; write --size 1280x720 --rate 35");
   }
   const std::string name = name_of(c);
-  auto film = video::parse_raw_name(name);
-  if (!film) {
-    if (!name.ends_with(".y4m"))
-      return cli::usage_error(c.file + ": end the name in .y4m or .bgra");
-    auto made = video::make_film(video::PixelFormat::kI420, sized->width, sized->height,
-                                 sized->rate_num, sized->rate_den);
-    if (!made) return cli::failure(made.error().text());
-    film = *made;
+  const auto raw = video::parse_raw_name(name);
+  if (!raw && !name.ends_with(".y4m")) {
+    return cli::usage_error(c.file + ": end the name in .y4m or .bgra");
   }
+  const auto film = raw ? *raw
+                        : video::make_film(video::PixelFormat::kI420, sized->width, sized->height,
+                                           sized->rate_num, sized->rate_den);
+  if (!film) return cli::usage_error(name + ": " + film.error().text());
   struct sigaction action {};
   action.sa_handler = [](int which) { g_ended_by = which; };
   for (const int which : {SIGINT, SIGTERM, SIGHUP}) sigaction(which, &action, nullptr);

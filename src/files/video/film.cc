@@ -121,24 +121,24 @@ std::string y4m_header(const Film& film) {
          std::to_string(film.rate_den) + " Ip A1:1 C420jpeg\n";
 }
 
-std::optional<Film> parse_raw_name(std::string_view name) {
+std::optional<SizeAndRate> parse_size_and_rate(std::string_view text) {
+  const std::size_t x = text.find('x');
+  const std::size_t at = text.find('@');
+  if (x == std::string_view::npos || at == std::string_view::npos || at < x) return std::nullopt;
+  SizeAndRate out;
+  const bool legal = number(text.substr(0, x), out.width) &&
+                     number(text.substr(x + 1, at - x - 1), out.height) &&
+                     fraction(text.substr(at + 1), out.rate_num, out.rate_den);
+  return legal ? std::optional(out) : std::nullopt;
+}
+
+std::optional<files::Outcome<Film>> parse_raw_name(std::string_view name) {
   constexpr std::string_view kSuffix = ".bgra";
   if (!name.ends_with(kSuffix)) return std::nullopt;
   name.remove_suffix(kSuffix.size());
-  name = name.substr(name.find_last_of("./") + 1);
-  const std::size_t x = name.find('x');
-  const std::size_t at = name.find('@');
-  if (x == std::string_view::npos || at == std::string_view::npos || at < x) return std::nullopt;
-  std::uint32_t width = 0;
-  std::uint32_t height = 0;
-  std::uint32_t num = 0;
-  std::uint32_t den = 1;
-  if (!number(name.substr(0, x), width) || !number(name.substr(x + 1, at - x - 1), height) ||
-      !fraction(name.substr(at + 1), num, den)) {
-    return std::nullopt;
-  }
-  const auto film = make_film(PixelFormat::kBgra, width, height, num, den);
-  return film ? std::optional(*film) : std::nullopt;
+  const auto said = parse_size_and_rate(name.substr(name.find_last_of("./") + 1));
+  if (!said) return std::nullopt;
+  return make_film(PixelFormat::kBgra, said->width, said->height, said->rate_num, said->rate_den);
 }
 
 files::Outcome<Film> identify(std::string_view name, std::span<const std::uint8_t> head) {

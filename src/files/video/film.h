@@ -65,8 +65,15 @@ struct Planes {
 // `head`: the first octets of the file, kHeaderBytes of them or all.
 [[nodiscard]] files::Outcome<Film> parse_y4m(std::span<const std::uint8_t> head);
 [[nodiscard]] std::string y4m_header(const Film& film);
-// By a name that ends in WIDTHxHEIGHT@RATE.bgra; RATE may be a fraction, 30000:1001.
-[[nodiscard]] std::optional<Film> parse_raw_name(std::string_view name);
+// As a text says them. They may be out of range.
+struct SizeAndRate {
+  std::uint32_t width = 0, height = 0;
+  std::uint32_t rate_num = 0, rate_den = 1;
+};
+// WIDTHxHEIGHT@RATE; RATE may be a fraction, 30000:1001.
+[[nodiscard]] std::optional<SizeAndRate> parse_size_and_rate(std::string_view text);
+// By a name that ends in .WIDTHxHEIGHT@RATE.bgra. No value: by another name.
+[[nodiscard]] std::optional<files::Outcome<Film>> parse_raw_name(std::string_view name);
 // The one or the other.
 [[nodiscard]] files::Outcome<Film> identify(std::string_view name,
                                             std::span<const std::uint8_t> head);
