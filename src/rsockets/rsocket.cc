@@ -272,6 +272,7 @@ int rlisten(int fd, int backlog) {
     again = socket->state == RsState::kListening;
     if (socket->state != RsState::kOpen && !again) return fail_minus(EINVAL);
     if (listen(fd, backlog) != 0) return -1;
+    socket->listens = true;
     socket->backlog = backlog_of(backlog);
     socket->advance(RsEvent::kListens);
   }

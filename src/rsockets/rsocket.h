@@ -65,6 +65,7 @@ struct Rsocket {
     std::shared_ptr<RsConnection> link;
   };
   std::list<Ready> ready;
+  bool listens = false;  // since rlisten(), also when it has closed
   std::size_t backlog = 0;
   bool full = false;  // the service thread waits for room in it
 

@@ -100,6 +100,12 @@ int check(std::vector<Watched>& all, bool arming) {
   return ready;
 }
 
+// A thread in raccept() has been woken by the eventfd, and may not have looked yet: without it, it
+// would go on sleeping.
+bool accept_may_end(const Rsocket& socket) {
+  return !socket.ready.empty() || (socket.listens && socket.state == RsState::kFailed);
+}
+
 void watch(std::vector<Watched>& all, std::vector<pollfd>& out) {
   out.clear();
   for (Watched& one : all) {
@@ -108,7 +114,10 @@ void watch(std::vector<Watched>& all, std::vector<pollfd>& out) {
       continue;
     }
     const RsLock lock(one.socket->mutex);
-    out.push_back({one.socket->wake.get(), POLLIN, 0});
+    // One that is not lowered would wake this thread again and again for what it does not want.
+    const bool accepts = (one.asked->events & (POLLIN | POLLRDNORM)) != 0;
+    const bool wakes = accepts || one.socket->ready.empty();
+    out.push_back({wakes ? one.socket->wake.get() : -1, POLLIN, 0});
     const bool connected = one.socket->state == RsState::kConnected;
     out.push_back({connected ? one.socket->link->stream().channel().fd() : -1, POLLIN, 0});
   }
@@ -134,6 +143,7 @@ void lower(std::vector<Watched>& all) {
   for (Watched& one : all) {
     if (one.socket == nullptr) continue;
     const RsLock lock(one.socket->mutex);
+    if (accept_may_end(*one.socket)) continue;
     if (os::lower_event(one.socket->wake.get())) tell_others(*one.socket);
   }
 }

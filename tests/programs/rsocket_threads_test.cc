@@ -332,4 +332,33 @@ TEST_F(RsocketThreads, SeveralAccept) {
   }
 }
 
+// Whoever asks about a listener leaves those asleep in raccept() their wake-up.
+TEST_F(RsocketThreads, AcceptIsWokenThoughAnotherPolls) {
+  constexpr int kClients = 3000;
+  std::atomic<bool> over{false};
+  std::atomic<int> accepted{0};
+  Threads threads;
+  threads.start([&] {
+    while (!over) {
+      pollfd one{listener_, POLLIN, 0};
+      EXPECT_GE(rpoll(&one, 1, 0), 0);
+    }
+  });
+  threads.start([&] {
+    for (int i = 0; i < kClients; ++i) {
+      const int fd = raccept(listener_, nullptr, nullptr);
+      ASSERT_GE(fd, 0) << std::strerror(errno);
+      ++accepted;
+      rclose(fd);
+    }
+  });
+  for (int i = 0; i < kClients; ++i) {
+    const int fd = connect_one();
+    char octet = 0;
+    ASSERT_EQ(rrecv(fd, &octet, 1, 0), 0);  // accepted and closed
+    rclose(fd);
+  }
+  over = true;
+}
+
 }  // namespace
