@@ -154,9 +154,9 @@ def case_ended_while_it_serves_what_was_converted(tmp):
         assert os.listdir(tmp / "temporary") == []
 
 
-def refused(*files, text):
+def refused(*files, text, **more):
     done = subprocess.run([PROGRAM, "serve", *map(str, files), "--port", "0"], capture_output=True, text=True,
-                          timeout=LIMIT_S, check=False)
+                          timeout=LIMIT_S, check=False, **more)
     assert done.returncode == 1 and text in done.stderr, done
 
 
@@ -166,6 +166,19 @@ def case_what_cannot_be_served(tmp):
         os.mkfifo(tmp / name)
         refused(tmp / name, text="no regular file")
     refused(tmp, text="no regular file")
+
+
+def case_films_of_one_name(tmp):
+    """Nothing is converted for nothing, and the name that is said is the user's."""
+    environment = fake_ffmpeg(tmp, f'touch "{tmp}/converted"; exit 1\n')
+    other = tmp / "other"
+    other.mkdir()
+    (other / "clip.mp4").write_bytes(b"another one")
+    make(other, "clip.mp4.y4m", frames=2)
+    for names in ((tmp / "clip.mp4", other / "clip.mp4"), (tmp / "clip.mp4", other / "clip.mp4.y4m"),
+                  (other / "clip.mp4.y4m", tmp / "clip.mp4"), (other / "clip.mp4.y4m", other / "clip.mp4.y4m")):
+        refused(*names, text=f"cannot serve {names[1]}: two files would be called 'clip.mp4.y4m'", env=environment)
+    assert not (tmp / "converted").exists()
 
 
 def case_links_to_films(tmp):

@@ -10,6 +10,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <filesystem>
+#include <set>
 
 #include "files/client/local.h"
 #include "files/protocol/outcome.h"
@@ -89,6 +90,10 @@ int run(std::vector<std::string> words, const sigset_t& mask) {
   return status;
 }
 
+std::string converted_name(const std::string& file) {
+  return fs::path(file).filename().string() + ".y4m";
+}
+
 // Or something that has to be converted.
 files::Outcome<bool> is_film(const std::string& file) {
   // Nobody may ever write to a pipe.
@@ -128,7 +133,7 @@ files::Outcome<std::string> Converted::decode(const std::string& file) {
     }
     folder_ = name;
   }
-  const std::string to = folder_ + "/" + fs::path(file).filename().string() + ".y4m";
+  const std::string to = folder_ + "/" + converted_name(file);
   std::fprintf(stderr, "weft video: converting %s by ffmpeg\n", file.c_str());
   const int status = run({"ffmpeg", "-nostdin", "-loglevel", "error", "-i", "file:" + file, "-an",
                           "-pix_fmt", "yuv420p", "-f", "yuv4mpegpipe", "-y", "file:" + to},
@@ -147,13 +152,21 @@ files::Outcome<std::string> Converted::decode(const std::string& file) {
 }
 
 files::Outcome<void> Converted::convert(std::vector<std::string>& files) {
+  std::vector<std::string*> others;
+  std::set<std::string> names;
   for (std::string& file : files) {
     const auto there = is_film(file);
     if (!there) return tl::unexpected(there.error());
-    if (*there) continue;
-    auto made = decode(file);
+    if (!*there) others.push_back(&file);
+    const std::string name = *there ? fs::path(file).filename().string() : converted_name(file);
+    if (names.insert(name).second) continue;
+    return files::failed(EEXIST, "cannot serve " + file,
+                         "two files would be called '" + name + "'; rename one");
+  }
+  for (std::string* file : others) {
+    auto made = decode(*file);
     if (!made) return tl::unexpected(made.error());
-    file = *made;
+    *file = *made;
   }
   return {};
 }

@@ -19,6 +19,8 @@ class Converted {
   Converted(const Converted&) = delete;
   Converted& operator=(const Converted&) = delete;
 
+  // Nothing is converted where two would have one name.
+  //   EEXIST   they would
   //   ENOENT   no ffmpeg
   //   EINVAL   it is no regular file, or ffmpeg cannot read it; its own message is on stderr
   //   EINTR    a signal has ended the conversion
