@@ -2,6 +2,7 @@
 #include "rsockets/rsocket.h"
 
 #include <fcntl.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -329,6 +330,8 @@ int rclose(int fd) {
       return close(fd);
     }
   }
+  // Another thread has it, and may be asleep in the kernel. Not by shutdown(): see the service.
+  if (socket->type == SOCK_DGRAM && socket.use_count() > 1) syscall(SYS_shutdown, fd, SHUT_RDWR);
   stop_listening(socket);
   if (auto link = take_link(*socket); link != nullptr) {
     close_connection(std::move(link), fd, resets(fd) ? Goodbye::kReset : Goodbye::kInOrder);

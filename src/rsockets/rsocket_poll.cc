@@ -65,7 +65,8 @@ constexpr int kWithoutBellMs = 500;
 // One entry of the caller's list. An rsocket is watched by two descriptors.
 struct Watched {
   pollfd* asked;
-  RsocketPtr socket;  // null: an ordinary descriptor
+  RsocketPtr socket;              // null: an ordinary descriptor
+  RsocketPtr datagram = nullptr;  // as an ordinary descriptor; rclose() sees that it is in use
   RsSeen* seen = nullptr;
   RsSeen now = {};  // with `seen`: what it will be when this has been told
 };
@@ -241,7 +242,7 @@ int weft_rsocket_poll(pollfd* fds, weft::rsockets::RsSeen* seen, nfds_t count,
     all.push_back({&fds[i], fds[i].fd < 0 ? nullptr : find_rsocket(fds[i].fd)});
     errno = error;
     if (all.back().socket != nullptr && all.back().socket->type == SOCK_DGRAM) {
-      all.back().socket = nullptr;
+      all.back().datagram = std::move(all.back().socket);
     }
     if (seen != nullptr) all.back().seen = &seen[i];
     any = any || all.back().socket != nullptr;

@@ -304,6 +304,25 @@ TEST_F(RsocketThreads, CloseUnderSleepersWakesThem) {
   }
 }
 
+TEST_F(RsocketThreads, CloseWakesThoseWhoWaitForDatagrams) {
+  const int fd = rsocket(AF_INET, SOCK_DGRAM, 0);
+  sockaddr_in any{};
+  any.sin_family = AF_INET;
+  any.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  ASSERT_EQ(rbind(fd, reinterpret_cast<sockaddr*>(&any), sizeof any), 0);
+  Threads threads;
+  threads.start([fd] {
+    char octet = 0;
+    EXPECT_LE(rrecv(fd, &octet, 1, 0), 0);
+  });
+  threads.start([fd] {
+    pollfd one{fd, POLLIN, 0};
+    EXPECT_EQ(rpoll(&one, 1, -1), 1);
+  });
+  std::this_thread::sleep_for(std::chrono::milliseconds(300));  // they may be asleep
+  EXPECT_EQ(rclose(fd), 0);
+}
+
 TEST_F(RsocketThreads, SeveralAccept) {
   constexpr int kClients = 12;
   std::atomic<int> served{0};
