@@ -1,6 +1,9 @@
 #include "rsockets/rs_incoming.h"
 
 #include <unistd.h>
+#include <weft/system_error.h>
+
+#include <cerrno>
 
 #include "os/clock.h"
 #include "os/fd.h"
@@ -65,8 +68,10 @@ RsIncoming::Step RsIncoming::advance(bool may_answer) {
   if (!answered()) {
     if (!asked()) return os::now() < deadline_ ? Step::kWaiting : Step::kFailed;
     if (!may_answer) return Step::kWaiting;
-    auto request = requests_->take();
     auto made = RsConnection::create(device_, options_);
+    const int lacks = made ? 0 : system_errno(made.error());
+    if (lacks == EMFILE || lacks == ENFILE) return Step::kLacking;
+    auto request = requests_->take();
     if (!made) {
       static_cast<void>(request->connection->reject({}));
       return Step::kFailed;

@@ -17,6 +17,7 @@ class RsIncoming {
  public:
   enum class Step : std::uint8_t {
     kWaiting,  // for the Request, or for the connection to be up
+    kLacking,  // a descriptor for the connection: again when there may be one
     kReady,    // connection() may be used
     kFailed,   // refused, or lost
   };

@@ -12,6 +12,8 @@
 
 #include "base/splice_if.h"
 #include "ibverbs/errors.h"
+#include "os/clock.h"
+#include "os/descriptor_limit.h"
 #include "os/event_fd.h"
 #include "os/lock.h"
 #include "os/signals_blocked.h"
@@ -46,9 +48,14 @@ class Service {
     const os::MutexLock lock(mutex_);
     if (!start()) return false;
     // Those whose Requests are there wait for nobody but this side, which may be late.
-    if (pending_.size() >= kPendingMax) advance();
-    if (pending_.size() >= kPendingMax) drop_oldest();
-    auto begun = begin(socket->fd, socket->options);
+    if (pending_.size() >= pending_max()) advance();
+    if (pending_.size() >= pending_max()) drop_oldest();
+    os::Fd engines(fcntl(socket->fd, F_DUPFD_CLOEXEC, 0));
+    while (!engines && out_of_descriptors() && drop_silent({})) {
+      engines = os::Fd(fcntl(socket->fd, F_DUPFD_CLOEXEC, 0));
+    }
+    if (!engines) return false;
+    auto begun = begin(std::move(engines), socket->options);
     if (begun == nullptr) return false;
     pending_.push_back({socket, os::Fd(), std::move(begun)});
     os::raise_event(wake_.get());
@@ -74,16 +81,27 @@ class Service {
  private:
   struct Listening {
     RsocketPtr socket;
-    bool watched = true;  // else its backlog is full: the kernel keeps what comes
+    bool watched = true;  // else nobody can be accepted now: the kernel keeps what comes
   };
   struct Pending {
     RsocketPtr owner;  // a listener; or, without `fd`, the accepted socket itself
     os::Fd fd;         // closed in a child of fork(): not the program's number yet
     std::unique_ptr<RsIncoming> incoming;
+    Instant since = os::now();
   };
   static constexpr std::size_t kPendingMax = 1024;
+  static constexpr std::size_t kPendingMin = 8;
   static constexpr int kAcceptsPerTurn = 64;
   static constexpr int kTickMs = 1000;  // how often overdue Requests are looked for
+  // Where there is no room for more, a client has this long for its Request.
+  static constexpr Duration kPatience{250'000'000};
+  static constexpr int kCrowdedTickMs = 50;
+
+  // Each takes two descriptors: the program keeps half of those that it may have.
+  static std::size_t pending_max() {
+    return std::clamp<std::size_t>(os::descriptor_limit() / 4, kPendingMin, kPendingMax);
+  }
+  static bool out_of_descriptors() { return errno == EMFILE || errno == ENFILE; }
 
   bool start() WEFT_REQUIRES(mutex_) {
     if (started_) return true;
@@ -102,7 +120,7 @@ class Service {
   void run() {
     for (;;) {
       epoll_event events[16];
-      const int count = epoll_wait(epoll_.get(), events, 16, idle() ? -1 : kTickMs);
+      const int count = epoll_wait(epoll_.get(), events, 16, patience_ms());
       const os::MutexLock lock(mutex_);
       for (int i = 0; i < count; ++i) {
         if (events[i].data.fd == wake_.get()) {
@@ -111,36 +129,56 @@ class Service {
           accept_from(at->second);
         }
       }
+      crowded_ = false;
       advance();
       for (auto& [fd, one] : listeners_) {
-        if (!one.watched && takes_more(*one.socket)) watch(one, true);
+        if (!one.watched && takes_more(*one.socket)) accept_from(one);
       }
     }
   }
 
-  bool idle() {
+  int patience_ms() {
     const os::MutexLock lock(mutex_);
-    return pending_.empty();
+    if (crowded_) return kCrowdedTickMs;
+    return pending_.empty() ? -1 : kTickMs;
   }
 
-  // At most kAcceptsPerTurn, so that others get the mutex.
+  // At most kAcceptsPerTurn, so that others get the mutex. Afterwards it is watched, or somebody
+  // will say, or time, when to go on.
   void accept_from(Listening& from) WEFT_REQUIRES(mutex_) {
     const RsocketPtr& listener = from.socket;
     if (!takes_more(*listener)) return watch(from, false);
+    // Nobody waits any more: without descriptors accept4() would not say so.
+    pollfd waits{listener->fd, POLLIN, 0};
+    if (!from.watched && poll(&waits, 1, 0) == 0) return watch(from, true);
     for (int i = 0; i < kAcceptsPerTurn; ++i) {
-      if (pending_.size() >= kPendingMax) drop_oldest();
-      auto fd = os::Fd::closed_in_child(accept4(listener->fd, nullptr, nullptr, SOCK_CLOEXEC));
-      if (!fd) {
-        if (errno == EMFILE || errno == ENFILE) usleep(10000);  // else this would spin
-        return;
+      // Its descriptor for the engine before the client: else that would have to be refused.
+      os::Fd engines = make_room() ? os::Fd(fcntl(epoll_.get(), F_DUPFD_CLOEXEC, 0)) : os::Fd();
+      os::Fd fd;
+      if (engines) {
+        fd = os::Fd::closed_in_child(accept4(listener->fd, nullptr, nullptr, SOCK_CLOEXEC));
       }
-      auto begun = begin(fd.get(), listener->options);
+      if (!fd && engines && errno == EAGAIN) break;
+      if (!fd) {
+        if (drop_silent(kPatience)) continue;
+        crowded_ = true;
+        return watch(from, false);
+      }
+      dup3(fd.get(), engines.get(), O_CLOEXEC);
+      auto begun = begin(std::move(engines), listener->options);
       if (begun == nullptr) continue;
       pending_.push_back({listener, std::move(fd), std::move(begun)});
     }
+    watch(from, true);
+  }
+
+  // For one more. False: all have asked, or may do so yet.
+  bool make_room() WEFT_REQUIRES(mutex_) {
+    return pending_.size() < pending_max() || drop_silent(kPatience);
   }
 
   void watch(Listening& one, bool on) {
+    if (one.watched == on) return;
     epoll_event event{};
     event.events = on ? EPOLLIN : 0U;
     event.data.fd = one.socket->fd;
@@ -172,31 +210,38 @@ class Service {
   }
 
   // Null with errno.
-  std::unique_ptr<RsIncoming> begin(int fd, const RsOptions& options) {
+  std::unique_ptr<RsIncoming> begin(os::Fd fd, const RsOptions& options) {
     auto device = rsocket_device();
     if (device == nullptr) return nullptr;
-    const int engines = fcntl(fd, F_DUPFD_CLOEXEC, 0);
-    if (engines < 0) return nullptr;
-    auto begun = RsIncoming::start(std::move(device), engines, options,
+    auto begun = RsIncoming::start(std::move(device), fd.release(), options,
                                    [wake = wake_.get()] { os::raise_event(wake); });
     if (begun) return std::move(*begun);
     errno = errno_of(begun.error());
     return nullptr;
   }
 
-  // Silent ones must not keep others out.
-  void drop_oldest() WEFT_REQUIRES(mutex_) {
-    auto oldest =
+  // Silent ones must not keep others out. False: none has been silent for so long.
+  bool drop_silent(Duration patience) WEFT_REQUIRES(mutex_) {
+    const auto oldest =
         std::ranges::find_if(pending_, [](const Pending& one) { return !one.incoming->asked(); });
-    if (oldest == pending_.end()) oldest = pending_.begin();
+    if (oldest == pending_.end() || os::now() - oldest->since < patience) return false;
     refuse(*oldest);
     pending_.erase(oldest);
+    return true;
+  }
+
+  void drop_oldest() WEFT_REQUIRES(mutex_) {
+    if (drop_silent({})) return;
+    refuse(pending_.front());
+    pending_.pop_front();
   }
 
   void advance() WEFT_REQUIRES(mutex_) {
+    bool lacking = false;
     for (auto at = pending_.begin(); at != pending_.end();) {
       const RsIncoming::Step step = at->incoming->advance(may_answer(*at));
-      if (step == RsIncoming::Step::kWaiting) {
+      lacking = lacking || step == RsIncoming::Step::kLacking;
+      if (step == RsIncoming::Step::kWaiting || step == RsIncoming::Step::kLacking) {
         ++at;
         continue;
       }
@@ -209,6 +254,9 @@ class Service {
       }
       at = pending_.erase(at);
     }
+    if (!lacking) return;
+    crowded_ = true;
+    static_cast<void>(drop_silent(kPatience));
   }
 
   void refuse(Pending& one) {
@@ -251,6 +299,7 @@ class Service {
   os::Fd wake_;
   std::unordered_map<int, Listening> listeners_ WEFT_GUARDED_BY(mutex_);
   std::list<Pending> pending_ WEFT_GUARDED_BY(mutex_);
+  bool crowded_ WEFT_GUARDED_BY(mutex_) = false;  // somebody waits for descriptors, or a place
 };
 
 // Never destroyed: its thread runs to the very end.

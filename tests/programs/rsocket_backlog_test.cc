@@ -8,10 +8,12 @@
 #include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/time.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <array>
 #include <cerrno>
+#include <csignal>
 #include <cstring>
 #include <thread>
 #include <vector>
@@ -94,17 +96,19 @@ TEST_F(RsocketBacklog, WhoIsToldThatItIsConnectedIsServed) {
     ASSERT_EQ(errno, EINPROGRESS);
     EXPECT_EQ(rpoll(&one, 1, 300), 0);
   }
-  std::thread server([&] {
-    for (int i = 0; i < 5; ++i) serve_one();
-  });
+  // In whatever order they come.
+  std::vector<std::thread> clients;
   for (const int fd : {first, second, others[0].fd, others[1].fd, others[2].fd}) {
-    pollfd one{fd, POLLOUT, 0};
-    EXPECT_EQ(rpoll(&one, 1, kWaitMs), 1);
-    EXPECT_EQ(rfcntl(fd, F_SETFL, 0), 0);
-    EXPECT_TRUE(is_served(fd));
-    rclose(fd);
+    clients.emplace_back([fd] {
+      pollfd one{fd, POLLOUT, 0};
+      EXPECT_EQ(rpoll(&one, 1, kWaitMs), 1);
+      EXPECT_EQ(rfcntl(fd, F_SETFL, 0), 0);
+      EXPECT_TRUE(is_served(fd));
+      rclose(fd);
+    });
   }
-  server.join();
+  for (int i = 0; i < 5; ++i) serve_one();
+  for (std::thread& one : clients) one.join();
 }
 
 TEST_F(RsocketBacklog, ALongerOneLetsThoseInThatWait) {
@@ -125,14 +129,15 @@ TEST_F(RsocketBacklog, LessThanNothingIsAsManyAsThereMayBe) {
   listen(-1);
   std::vector<int> clients;
   for (int i = 0; i < 8; ++i) clients.push_back(connect_one());
-  std::thread server([&] {
-    for (std::size_t i = 0; i < clients.size(); ++i) serve_one();
-  });
+  std::vector<std::thread> served;
   for (const int fd : clients) {
-    EXPECT_TRUE(is_served(fd));
-    rclose(fd);
+    served.emplace_back([fd] {
+      EXPECT_TRUE(is_served(fd));
+      rclose(fd);
+    });
   }
-  server.join();
+  for (std::size_t i = 0; i < clients.size(); ++i) serve_one();
+  for (std::thread& one : served) one.join();
 }
 
 // As accept(2).
@@ -151,6 +156,59 @@ TEST_F(RsocketBacklog, WithoutADescriptorTheConnectionWaits) {
   EXPECT_TRUE(is_served(client));
   server.join();
   rclose(client);
+}
+
+// TCP connections that never ask for anything, of a child.
+class SilentClients {
+ public:
+  SilentClients(const sockaddr_in& server, int count) {
+    EXPECT_EQ(pipe2(done_, O_CLOEXEC), 0);
+    pid_ = fork();
+    if (pid_ != 0) return;
+    for (int i = 0; i < count; ++i) {
+      const int fd = socket(AF_INET, SOCK_STREAM, 0);
+      if (connect(fd, reinterpret_cast<const sockaddr*>(&server), sizeof server) != 0) _exit(1);
+    }
+    if (write(done_[1], "", 1) != 1) _exit(2);
+    for (;;) pause();
+  }
+  ~SilentClients() {
+    kill(pid_, SIGKILL);
+    waitpid(pid_, nullptr, 0);
+    close(done_[0]);
+    close(done_[1]);
+  }
+  SilentClients(const SilentClients&) = delete;
+  SilentClients& operator=(const SilentClients&) = delete;
+  void wait_until_connected() const {
+    pollfd one{done_[0], POLLIN, 0};
+    EXPECT_EQ(poll(&one, 1, kWaitMs), 1);
+  }
+
+ private:
+  int done_[2]{};
+  pid_t pid_ = -1;
+};
+
+TEST_F(RsocketBacklog, SilentClientsLeaveDescriptorsToOthers) {
+  listen(64);
+  rlimit before{};
+  ASSERT_EQ(getrlimit(RLIMIT_NOFILE, &before), 0);
+  const rlimit few{200, before.rlim_max};
+  ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &few), 0);
+  {
+    const SilentClients clients(address_, 150);
+    clients.wait_until_connected();
+    for (int i = 0; i < 3; ++i) {
+      const int fd = connect_one();
+      ASSERT_GE(fd, 0) << std::strerror(errno);
+      std::thread server([&] { serve_one(); });
+      EXPECT_TRUE(is_served(fd));
+      server.join();
+      rclose(fd);
+    }
+  }
+  EXPECT_EQ(setrlimit(RLIMIT_NOFILE, &before), 0);
 }
 
 }  // namespace
