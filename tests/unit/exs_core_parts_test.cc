@@ -157,6 +157,7 @@ struct Said : Provider {
   void shut_down() override {}
   void close() override {}
   void cancel() override {}
+  void fail(int /*error*/) override {}
   [[nodiscard]] bool readable() const override { return readable_now; }
   [[nodiscard]] bool writable() const override { return false; }
   [[nodiscard]] bool is_rdma() const override { return false; }

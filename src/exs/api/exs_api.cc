@@ -7,6 +7,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <deque>
+#include <system_error>
 #include <utility>
 
 #include "exs/core/checked_memory.h"
@@ -89,6 +90,11 @@ bool provider_from_environment(int& out) {
 
 }  // namespace
 
+int refuse(const std::exception& thrown) {
+  const auto* system = dynamic_cast<const std::system_error*>(&thrown);
+  return fail(system != nullptr ? system->code().value() : ENOMEM);
+}
+
 std::shared_ptr<Socket> socket_of(int fd) {
   if (!initialized()) {
     errno = EINVAL;
@@ -141,7 +147,7 @@ void take_back(Socket& socket, const Outlet& outlet) {
         if (named(op)) op.cancellation.want();
       }
     }
-    if (socket.provider != nullptr) socket.provider->cancel();
+    if (socket.provider != nullptr) socket.guarded([&] { socket.provider->cancel(); });
   }
   posted();
 }

@@ -3,6 +3,7 @@
 
 #include <cassert>
 #include <cerrno>
+#include <exception>
 #include <memory>
 #include <mutex>
 #include <utility>
@@ -17,6 +18,10 @@ inline int fail(int error) {
   errno = error;
   return -1;
 }
+
+// The end of a call that threw: no memory, or what the operating system refused. Destructors have
+// taken back what the call had begun.
+int refuse(const std::exception& thrown);
 
 // The socket with this descriptor. A plain TCP socket of the application's is taken in. Null, with
 // errno: EBADF, ENOTSOCK, EOPNOTSUPP.
@@ -59,6 +64,28 @@ exs_event_t wait_for_end(const Outlet& outlet);
 
 // The memory of a piece; `op` holds it until it ends. 0 or an errno.
 int add_piece(Operation& op, void* base, std::size_t length, exs_mhandle_t mh);
+
+// An operation at the end of a list, of which nobody has heard yet: gone with this object, unless
+// it is kept.
+class Posting {
+ public:
+  Posting(Socket& socket, OperationList& list)
+      : socket_(socket), list_(list), op(socket.add(list)) {}
+  ~Posting() {
+    if (!kept_) socket_.unadd(list_);
+  }
+  Posting(const Posting&) = delete;
+  Posting& operator=(const Posting&) = delete;
+  void keep() { kept_ = true; }
+
+ private:
+  Socket& socket_;
+  OperationList& list_;
+  bool kept_ = false;
+
+ public:
+  Operation& op;
+};
 
 // The provider, chosen now if it is not yet. 0 or an errno.
 int choose_provider(Socket& socket);

@@ -77,6 +77,7 @@ int set_time_limit(Socket& socket, TimeLimit& limit, const void* value, socklen_
   next.given = given;
   next.since = Clock::now();
   if (next.after != Clock::duration::zero()) {
+    Engine::instance().schedule(socket.shared_from_this(), next.since + next.after);
     // Without a queue the limit is for calls that block.
     if (given.qhandle != EXS_QHANDLE_INVALID) {
       next.queue =
@@ -86,9 +87,6 @@ int set_time_limit(Socket& socket, TimeLimit& limit, const void* value, socklen_
   }
   if (limit.queue != nullptr) limit.queue->detach();
   limit = std::move(next);
-  if (limit.after != Clock::duration::zero()) {
-    Engine::instance().schedule(socket.shared_from_this(), limit.since + limit.after);
-  }
   return 0;
 }
 
@@ -124,7 +122,7 @@ int name_of(int fd, sockaddr* addr, socklen_t* addrlen, bool peer) {
 
 extern "C" {
 
-int exs_fcntl(int fd, int command, long arg) {
+int exs_fcntl(int fd, int command, long arg) try {
   const auto socket = socket_of(fd);
   if (socket == nullptr) return -1;
   const weft::os::MutexLock lock(socket->mutex);
@@ -143,9 +141,11 @@ int exs_fcntl(int fd, int command, long arg) {
   }
   const int error = set_value(*socket, command, arg);
   return error == 0 ? 0 : fail(error);
+} catch (const std::exception& thrown) {
+  return refuse(thrown);
 }
 
-int exs_setsockopt(int fd, int level, int name, const void* value, socklen_t length) {
+int exs_setsockopt(int fd, int level, int name, const void* value, socklen_t length) try {
   const auto socket = socket_of(fd);
   if (socket == nullptr) return -1;
   if (value == nullptr) return fail(EFAULT);
@@ -169,9 +169,11 @@ int exs_setsockopt(int fd, int level, int name, const void* value, socklen_t len
     return ::setsockopt(fd, level, name, value, length);
   }
   return error == 0 ? 0 : fail(error);
+} catch (const std::exception& thrown) {
+  return refuse(thrown);
 }
 
-int exs_getsockopt(int fd, int level, int name, void* value, socklen_t* length) {
+int exs_getsockopt(int fd, int level, int name, void* value, socklen_t* length) try {
   const auto socket = socket_of(fd);
   if (socket == nullptr) return -1;
   if (value == nullptr || length == nullptr) return fail(EFAULT);
@@ -196,17 +198,23 @@ int exs_getsockopt(int fd, int level, int name, void* value, socklen_t* length) 
     default: return ::getsockopt(fd, level, name, value, length);
   }
   return error == 0 ? 0 : fail(error);
+} catch (const std::exception& thrown) {
+  return refuse(thrown);
 }
 
-int exs_getsockname(int fd, sockaddr* addr, socklen_t* addrlen) {
+int exs_getsockname(int fd, sockaddr* addr, socklen_t* addrlen) try {
   return name_of(fd, addr, addrlen, false);
+} catch (const std::exception& thrown) {
+  return refuse(thrown);
 }
 
-int exs_getpeername(int fd, sockaddr* addr, socklen_t* addrlen) {
+int exs_getpeername(int fd, sockaddr* addr, socklen_t* addrlen) try {
   return name_of(fd, addr, addrlen, true);
+} catch (const std::exception& thrown) {
+  return refuse(thrown);
 }
 
-int exs_stats(int fd, exs_stats_t* stats) {
+int exs_stats(int fd, exs_stats_t* stats) try {
   const auto socket = socket_of(fd);
   if (socket == nullptr) return -1;
   if (stats == nullptr) return fail(EFAULT);
@@ -217,6 +225,8 @@ int exs_stats(int fd, exs_stats_t* stats) {
   std::memcpy(static_cast<void*>(stats), &socket->stats, std::min(room, sizeof socket->stats));
   stats->size = std::min(room, sizeof socket->stats);
   return 0;
+} catch (const std::exception& thrown) {
+  return refuse(thrown);
 }
 
 }  // extern "C"

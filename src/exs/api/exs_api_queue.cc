@@ -21,23 +21,27 @@ Instant deadline(const timeval* timeout) {
 
 extern "C" {
 
-exs_qhandle_t exs_qcreate(int depth) {
+exs_qhandle_t exs_qcreate(int depth) try {
   if (!initialized() || depth < 1 || depth > kDepthMax) return fail(EINVAL);
   const int handle =
       Engine::instance().queues.add(std::make_shared<EventQueue>(static_cast<std::size_t>(depth)));
   return handle >= 0 ? handle : fail(ENOMEM);
+} catch (const std::exception& thrown) {
+  return refuse(thrown);
 }
 
-int exs_qdelete(exs_qhandle_t q) {
+int exs_qdelete(exs_qhandle_t q) try {
   auto& queues = Engine::instance().queues;
   if (queues.find(q) == nullptr) return fail(EINVAL);
   const auto gone = queues.remove_if(q, [](const EventQueue& queue) { return !queue.busy(); });
   if (gone == nullptr) return fail(EBUSY);
   gone->retire();
   return 0;
+} catch (const std::exception& thrown) {
+  return refuse(thrown);
 }
 
-int exs_qdequeue(exs_qhandle_t q, exs_event_t* vec, int n, const timeval* timeout) {
+int exs_qdequeue(exs_qhandle_t q, exs_event_t* vec, int n, const timeval* timeout) try {
   if (n == 0 || n > EXS_EVTVEC_MAX || n < -EXS_EVTVEC_MAX) return fail(EINVAL);
   if (vec == nullptr) return fail(EFAULT);
   if (timeout != nullptr &&
@@ -55,9 +59,11 @@ int exs_qdequeue(exs_qhandle_t q, exs_event_t* vec, int n, const timeval* timeou
   // An event loop takes what is there and sleeps on the descriptor next.
   if (until == Instant::min() && queue->may_be_slept_on()) Engine::instance().hand_over();
   return taken;
+} catch (const std::exception& thrown) {
+  return refuse(thrown);
 }
 
-int exs_qmodify(exs_qhandle_t q, int attribute, const void* value) {
+int exs_qmodify(exs_qhandle_t q, int attribute, const void* value) try {
   const auto queue = Engine::instance().queues.find(q);
   if (queue == nullptr) return fail(EINVAL);
   if (value == nullptr) return fail(EFAULT);
@@ -81,9 +87,11 @@ int exs_qmodify(exs_qhandle_t q, int attribute, const void* value) {
   if (number < EXS_WAIT_ADAPTIVE || number > EXS_WAIT_NOTIFY) return fail(EINVAL);
   queue->set_strategy(number);
   return 0;
+} catch (const std::exception& thrown) {
+  return refuse(thrown);
 }
 
-int exs_qstatus(exs_qhandle_t q, int attribute, void* value) {
+int exs_qstatus(exs_qhandle_t q, int attribute, void* value) try {
   const auto queue = Engine::instance().queues.find(q);
   if (queue == nullptr) return fail(EINVAL);
   if (value == nullptr) return fail(EFAULT);
@@ -101,31 +109,39 @@ int exs_qstatus(exs_qhandle_t q, int attribute, void* value) {
   }
   std::memcpy(value, &number, sizeof number);
   return 0;
+} catch (const std::exception& thrown) {
+  return refuse(thrown);
 }
 
-int exs_qfd(exs_qhandle_t q) {
+int exs_qfd(exs_qhandle_t q) try {
   const auto queue = Engine::instance().queues.find(q);
   if (queue == nullptr) return fail(EINVAL);
   const int fd = queue->readable_fd();
   // A thread that sleeps on this descriptor makes no progress, so the progress thread takes over.
   if (fd >= 0) Engine::instance().hand_over();
   return fd;
+} catch (const std::exception& thrown) {
+  return refuse(thrown);
 }
 
-exs_mhandle_t exs_mregister(void* addr, size_t len, int flags) {
+exs_mhandle_t exs_mregister(void* addr, size_t len, int flags) try {
   if (!initialized() || (flags & ~EXS_MRF_SHARED) != 0 || len == 0) return fail(EINVAL);
   if (addr == nullptr || len > UINTPTR_MAX - reinterpret_cast<std::uintptr_t>(addr)) {
     return fail(EFAULT);
   }
   const int handle = Engine::instance().regions.add(std::make_shared<Region>(addr, len));
   return handle >= 0 ? handle : fail(ENOMEM);
+} catch (const std::exception& thrown) {
+  return refuse(thrown);
 }
 
-int exs_mderegister(exs_mhandle_t mh) {
+int exs_mderegister(exs_mhandle_t mh) try {
   auto& regions = Engine::instance().regions;
   if (regions.find(mh) == nullptr) return fail(EINVAL);
   const auto gone = regions.remove_if(mh, [](const Region& region) { return !region.busy(); });
   return gone != nullptr ? 0 : fail(EBUSY);
+} catch (const std::exception& thrown) {
+  return refuse(thrown);
 }
 
 const char* exs_strevent(int type) {

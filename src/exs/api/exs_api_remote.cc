@@ -33,17 +33,16 @@ ssize_t post(const RemoteCall& call, Fill fill) {
     if (call.offset > to->length || call.length > to->length - call.offset) return fail(EFAULT);
     const bool atomic = call.type == EXS_EVT_FETCHADD || call.type == EXS_EVT_CMPSWAP;
     if (atomic && (to->addr + call.offset) % sizeof(std::uint64_t) != 0) return fail(EINVAL);
-    Operation& op = socket->add(socket->ops.one_sided);
+    Posting posting(*socket, socket->ops.one_sided);
+    Operation& op = posting.op;
     op.type = call.type;
     op.ahandle = call.ahandle;
     op.queue = outlet.give();
     op.remote.memory = call.remote;
     op.remote.offset = call.offset;
-    if (const int error = fill(op); error != 0) {
-      socket->unadd(socket->ops.one_sided);
-      return fail(error);
-    }
-    rdma->one_sided_posted();
+    if (const int error = fill(op); error != 0) return fail(error);
+    posting.keep();
+    socket->guarded([&] { rdma->one_sided_posted(); });
   }
   posted();
   if (!outlet.blocking) return 0;
@@ -80,7 +79,8 @@ using namespace weft::exs;
 
 extern "C" {
 
-int exs_mexport(int fd, exs_mhandle_t mh, void* addr, size_t len, int rights, exs_mname_t* name) {
+int exs_mexport(int fd, exs_mhandle_t mh, void* addr, size_t len, int rights,
+                exs_mname_t* name) try {
   constexpr int kRights = EXS_MEXPORT_READ | EXS_MEXPORT_WRITE | EXS_MEXPORT_ATOMIC;
   const auto socket = socket_of(fd);
   if (socket == nullptr) return -1;
@@ -97,17 +97,23 @@ int exs_mexport(int fd, exs_mhandle_t mh, void* addr, size_t len, int rights, ex
   if (error == 0) return 0;
   region->detach();
   return fail(error);
+} catch (const std::exception& thrown) {
+  return refuse(thrown);
 }
 
-int exs_munexport(int fd, const exs_mname_t* name) {
+int exs_munexport(int fd, const exs_mname_t* name) try {
   return with_names(fd, name, [=](NamedMemory& names) { return -names.unexport(*name); });
+} catch (const std::exception& thrown) {
+  return refuse(thrown);
 }
 
-exs_rhandle_t exs_mimport(int fd, const exs_mname_t* name) {
+exs_rhandle_t exs_mimport(int fd, const exs_mname_t* name) try {
   return with_names(fd, name, [=](NamedMemory& names) { return names.import_name(*name); });
+} catch (const std::exception& thrown) {
+  return refuse(thrown);
 }
 
-int exs_munimport(int fd, exs_rhandle_t remote) {
+int exs_munimport(int fd, exs_rhandle_t remote) try {
   const auto socket = socket_of(fd);
   if (socket == nullptr) return -1;
   const weft::os::MutexLock lock(socket->mutex);
@@ -117,32 +123,42 @@ int exs_munimport(int fd, exs_rhandle_t remote) {
   if (rdma == nullptr) return -1;
   const int error = rdma->names().unimport(remote);
   return error == 0 ? 0 : fail(error);
+} catch (const std::exception& thrown) {
+  return refuse(thrown);
 }
 
 ssize_t exs_write(int fd, const void* buf, size_t len, exs_rhandle_t remote, uint64_t offset,
-                  exs_qhandle_t q, exs_ahandle_t ah, exs_mhandle_t mh) {
+                  exs_qhandle_t q, exs_ahandle_t ah, exs_mhandle_t mh) try {
   return post({fd, EXS_EVT_WRITE, remote, offset, len, q, ah},
               [&](Operation& op) { return add_piece(op, const_cast<void*>(buf), len, mh); });
+} catch (const std::exception& thrown) {
+  return refuse(thrown);
 }
 
 ssize_t exs_read(int fd, void* buf, size_t len, exs_rhandle_t remote, uint64_t offset,
-                 exs_qhandle_t q, exs_ahandle_t ah, exs_mhandle_t mh) {
+                 exs_qhandle_t q, exs_ahandle_t ah, exs_mhandle_t mh) try {
   return post({fd, EXS_EVT_READ, remote, offset, len, q, ah},
               [&](Operation& op) { return add_piece(op, buf, len, mh); });
+} catch (const std::exception& thrown) {
+  return refuse(thrown);
 }
 
 int exs_fetch_add(int fd, exs_rhandle_t remote, uint64_t offset, uint64_t add, uint64_t* before,
-                  exs_qhandle_t q, exs_ahandle_t ah) {
+                  exs_qhandle_t q, exs_ahandle_t ah) try {
   const auto got = post({fd, EXS_EVT_FETCHADD, remote, offset, sizeof add, q, ah},
                         [&](Operation& op) { return fill_atomic(op, add, 0, before); });
   return got < 0 ? -1 : 0;
+} catch (const std::exception& thrown) {
+  return refuse(thrown);
 }
 
 int exs_cmp_swap(int fd, exs_rhandle_t remote, uint64_t offset, uint64_t compare, uint64_t swap,
-                 uint64_t* before, exs_qhandle_t q, exs_ahandle_t ah) {
+                 uint64_t* before, exs_qhandle_t q, exs_ahandle_t ah) try {
   const auto got = post({fd, EXS_EVT_CMPSWAP, remote, offset, sizeof swap, q, ah},
                         [&](Operation& op) { return fill_atomic(op, compare, swap, before); });
   return got < 0 ? -1 : 0;
+} catch (const std::exception& thrown) {
+  return refuse(thrown);
 }
 
 }  // extern "C"

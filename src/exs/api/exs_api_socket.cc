@@ -4,9 +4,11 @@
 #include <algorithm>
 #include <deque>
 #include <memory>
+#include <new>
 #include <utility>
 
 #include "exs/api/exs_api.h"
+#include "os/fd.h"
 #include "os/lock.h"
 
 using namespace weft::exs;
@@ -48,7 +50,7 @@ int bind_any(Socket& socket) {
   return bind_socket(socket, any);
 }
 
-int start_connect(Socket& socket, const Address& address) {
+int start_connect(Socket& socket, const Address& address) try {
   if (const int error = choose_provider(socket); error != 0) return error;
   int error = socket.provider->connect(address);
   if (error != 0 && socket.settings.provider == EXS_PROVIDER_AUTO && socket.provider->is_rdma()) {
@@ -58,13 +60,16 @@ int start_connect(Socket& socket, const Address& address) {
     socket.provider = std::move(tcp);
   }
   return error;
+} catch (const std::bad_alloc&) {
+  return ENOMEM;
 }
 
-// A thread in exs_poll without a queue. It may be cancelled there, and nobody looks for it then.
+// A call of exs_poll. A thread may be cancelled in it, and nobody looks for it then.
 class Polling {
  public:
   explicit Polling(std::shared_ptr<PollWait> wait) : wait_(std::move(wait)) {}
   ~Polling() {
+    if (goes_on_) return;
     {
       const weft::os::MutexLock lock(wait_->mutex);
       exs_event_t unread;
@@ -81,9 +86,12 @@ class Polling {
   }
   Polling(const Polling&) = delete;
   Polling& operator=(const Polling&) = delete;
+  // The event comes later.
+  void go_on() { goes_on_ = true; }
 
  private:
   std::shared_ptr<PollWait> wait_;
+  bool goes_on_ = false;
 };
 
 int result_of(const exs_event_t& event) {
@@ -95,13 +103,15 @@ int result_of(const exs_event_t& event) {
 
 extern "C" {
 
-int exs_init(int version) {
+int exs_init(int version) try {
   if (version != EXS_VERSION1) return fail(EINVAL);
   if (const int error = Engine::instance().start(); error != 0) return fail(error);
   return 0;
+} catch (const std::exception& thrown) {
+  return refuse(thrown);
 }
 
-int exs_socket(int domain, int type, int protocol) {
+int exs_socket(int domain, int type, int protocol) try {
   if (!initialized()) return fail(EINVAL);
   if (domain != AF_INET && domain != AF_INET6) return fail(EAFNOSUPPORT);
   const int flags = type & (SOCK_NONBLOCK | SOCK_CLOEXEC);
@@ -109,16 +119,18 @@ int exs_socket(int domain, int type, int protocol) {
   if (kind != SOCK_STREAM && kind != SOCK_SEQPACKET) return fail(ESOCKTNOSUPPORT);
   if (protocol != 0 && protocol != IPPROTO_TCP) return fail(EPROTONOSUPPORT);
   // Holds the number; over TCP it is the connection as well.
-  const int fd = ::socket(domain, SOCK_STREAM | (flags & SOCK_CLOEXEC), 0);
-  if (fd < 0) return -1;
-  auto socket =
-      std::make_shared<Socket>(fd, domain, kind == SOCK_STREAM ? Kind::kStream : Kind::kPacket);
+  weft::os::Fd fd(::socket(domain, SOCK_STREAM | (flags & SOCK_CLOEXEC), 0));
+  if (!fd) return -1;
+  auto socket = std::make_shared<Socket>(fd.get(), domain,
+                                         kind == SOCK_STREAM ? Kind::kStream : Kind::kPacket);
   socket->nonblocking = (flags & SOCK_NONBLOCK) != 0;
   Engine::instance().add(socket);
-  return fd;
+  return fd.release();
+} catch (const std::exception& thrown) {
+  return refuse(thrown);
 }
 
-int exs_bind(int fd, const sockaddr* addr, socklen_t addrlen) {
+int exs_bind(int fd, const sockaddr* addr, socklen_t addrlen) try {
   const auto socket = socket_of(fd);
   if (socket == nullptr) return -1;
   const weft::os::MutexLock lock(socket->mutex);
@@ -126,9 +138,11 @@ int exs_bind(int fd, const sockaddr* addr, socklen_t addrlen) {
   if (const int error = check_address(*socket, addr, addrlen); error != 0) return fail(error);
   const int error = bind_socket(*socket, Address(addr, addrlen));
   return error == 0 ? 0 : fail(error);
+} catch (const std::exception& thrown) {
+  return refuse(thrown);
 }
 
-int exs_listen(int fd, int backlog) {
+int exs_listen(int fd, int backlog) try {
   const auto socket = socket_of(fd);
   if (socket == nullptr) return -1;
   const weft::os::MutexLock lock(socket->mutex);
@@ -141,10 +155,12 @@ int exs_listen(int fd, int backlog) {
   if (error == 0) return 0;
   socket->advance(StateEvent::kListenRefused);
   return fail(error);
+} catch (const std::exception& thrown) {
+  return refuse(thrown);
 }
 
 int exs_accept(int fd, exs_acceptaddr_t* vec, int count, int flags, exs_qhandle_t q,
-               exs_ahandle_t ah) {
+               exs_ahandle_t ah) try {
   const auto socket = socket_of(fd);
   if (socket == nullptr) return -1;
   if (flags != 0 || count < 0 || count > 2) return fail(EINVAL);
@@ -162,15 +178,19 @@ int exs_accept(int fd, exs_acceptaddr_t* vec, int count, int flags, exs_qhandle_
     op.ahandle = ah;
     op.queue = outlet.give();
     op.addresses = std::span(vec, static_cast<std::size_t>(count));
-    socket->match_accepts();
-    socket->provider->accepts_posted();
+    socket->guarded([&] {
+      socket->match_accepts();
+      socket->provider->accepts_posted();
+    });
   }
   posted();
   return outlet.blocking ? result_of(wait_for_event(socket, outlet, {})) : 0;
+} catch (const std::exception& thrown) {
+  return refuse(thrown);
 }
 
 int exs_connect(int fd, const sockaddr* addr, socklen_t addrlen, int flags, exs_qhandle_t q,
-                exs_ahandle_t ah) {
+                exs_ahandle_t ah) try {
   const auto socket = socket_of(fd);
   if (socket == nullptr) return -1;
   if (flags != 0) return fail(EINVAL);
@@ -202,9 +222,11 @@ int exs_connect(int fd, const sockaddr* addr, socklen_t addrlen, int flags, exs_
   posted();
   if (quiet) return fail(EINPROGRESS);
   return outlet.blocking ? result_of(wait_for_end(outlet)) : 0;
+} catch (const std::exception& thrown) {
+  return refuse(thrown);
 }
 
-int exs_shutdown(int fd, int how, exs_qhandle_t q, exs_ahandle_t ah) {
+int exs_shutdown(int fd, int how, exs_qhandle_t q, exs_ahandle_t ah) try {
   const auto socket = socket_of(fd);
   if (socket == nullptr) return -1;
   if (how != EXS_SHUT_WR) return fail(EOPNOTSUPP);
@@ -222,14 +244,16 @@ int exs_shutdown(int fd, int how, exs_qhandle_t q, exs_ahandle_t ah) {
     if (socket->peer_gone) {
       socket->shut_down(EPIPE);
     } else {
-      socket->provider->shut_down();
+      socket->guarded([&] { socket->provider->shut_down(); });
     }
   }
   posted();
   return outlet.blocking ? result_of(wait_for_end(outlet)) : 0;
+} catch (const std::exception& thrown) {
+  return refuse(thrown);
 }
 
-int exs_close(int fd, exs_qhandle_t q, exs_ahandle_t ah) {
+int exs_close(int fd, exs_qhandle_t q, exs_ahandle_t ah) try {
   const auto socket = socket_of(fd);
   if (socket == nullptr) return -1;
   Outlet outlet(q);
@@ -245,7 +269,7 @@ int exs_close(int fd, exs_qhandle_t q, exs_ahandle_t ah) {
     socket->end.close();
     arrivals = socket->backlog.take_all();
     if (socket->provider != nullptr) {
-      socket->provider->close();
+      socket->guarded([&] { socket->provider->close(); });
     } else {
       socket->closed(0);
     }
@@ -254,9 +278,11 @@ int exs_close(int fd, exs_qhandle_t q, exs_ahandle_t ah) {
   close_arrivals(std::move(arrivals));
   posted();
   return outlet.blocking ? result_of(wait_for_end(outlet)) : 0;
+} catch (const std::exception& thrown) {
+  return refuse(thrown);
 }
 
-int exs_cancel(int fd, int flags, exs_ahandle_t ah) {
+int exs_cancel(int fd, int flags, exs_ahandle_t ah) try {
   const auto socket = socket_of(fd);
   if (socket == nullptr) return -1;
   if (flags != EXS_CAF_FILDES && flags != EXS_CAF_AHANDLE) return fail(EINVAL);
@@ -275,13 +301,15 @@ int exs_cancel(int fd, int flags, exs_ahandle_t ah) {
         if (named(op)) op.cancellation.want();
       }
     }
-    if (socket->provider != nullptr) socket->provider->cancel();
+    if (socket->provider != nullptr) socket->guarded([&] { socket->provider->cancel(); });
   }
   posted();
   return 0;
+} catch (const std::exception& thrown) {
+  return refuse(thrown);
 }
 
-int exs_poll(exs_pollfd_t* vec, int count, int flags, exs_qhandle_t q, exs_ahandle_t ah) {
+int exs_poll(exs_pollfd_t* vec, int count, int flags, exs_qhandle_t q, exs_ahandle_t ah) try {
   if (!initialized() || flags != 0 || count < 1 || count > 65536) return fail(EINVAL);
   if (vec == nullptr) return fail(EFAULT);
   Outlet outlet(q);
@@ -295,20 +323,26 @@ int exs_poll(exs_pollfd_t* vec, int count, int flags, exs_qhandle_t q, exs_ahand
   wait->vec = vec;
   wait->count = count;
   wait->ahandle = ah;
+  wait->seen.resize(wait->sockets.size());
   wait->queue = outlet.give();
+  Polling polling(wait);
   for (const auto& socket : wait->sockets) {
     const weft::os::MutexLock lock(socket->mutex);
     socket->watchers.push_back(wait);
   }
   Engine::instance().kick(wait);
   Engine::instance().run_polls();
-  if (!outlet.blocking) return 0;
-  const Polling polling(wait);
+  if (!outlet.blocking) {
+    polling.go_on();
+    return 0;
+  }
   exs_event_t event{};
   do {
     Engine::instance().wait(*outlet.queue, 1, Instant::max(), EXS_WAIT_ADAPTIVE);
   } while (outlet.queue->pop(&event, 1) == 0);
   return event.u.poll.ready;
+} catch (const std::exception& thrown) {
+  return refuse(thrown);
 }
 
 }  // extern "C"

@@ -71,26 +71,21 @@ ssize_t transfer(const Call& call, Fill fill) {
     }
     if (!socket->wait_for_room(list, may_block)) return fail(EAGAIN);
     if (const int error = check_state(*socket, call); error != 0) return fail(error);
-    Operation& op = socket->add(list);
+    Posting posting(*socket, list);
+    Operation& op = posting.op;
     op.type = call.type;
     op.flags = call.flags;
     op.ahandle = call.ahandle;
     op.queue = outlet.give();
     int error = fill(op);
     if (error == 0) error = check_total(*socket, op);
-    if (error != 0) {
-      socket->unadd(list);
-      return fail(error);
-    }
+    if (error != 0) return fail(error);
+    posting.keep();
     limit = (call.sends() ? socket->send_limit : socket->receive_limit).after;
-    if (socket->state == State::kConnected && !socket->peer_gone) {
-      if (call.sends()) {
-        socket->provider->sends_posted();
-      } else {
-        socket->provider->receives_posted();
-      }
-    } else if (socket->peer_gone) {
-      socket->provider->receives_posted();  // finds the end
+    if (call.sends() && socket->state == State::kConnected && !socket->peer_gone) {
+      socket->guarded([&] { socket->provider->sends_posted(); });
+    } else if (socket->state == State::kConnected || socket->peer_gone) {
+      socket->guarded([&] { socket->provider->receives_posted(); });  // or finds the end
     }
   }
   posted();
@@ -135,29 +130,38 @@ int add_file(Operation& op, const exs_fdvec_t& file) {
 extern "C" {
 
 ssize_t exs_send(int fd, const void* buf, size_t len, int flags, exs_qhandle_t q, exs_ahandle_t ah,
-                 exs_mhandle_t mh) {
+                 exs_mhandle_t mh) try {
   return transfer({fd, EXS_EVT_SEND, flags, q, ah},
                   [&](Operation& op) { return add_piece(op, const_cast<void*>(buf), len, mh); });
+} catch (const std::exception& thrown) {
+  return refuse(thrown);
 }
 
 ssize_t exs_recv(int fd, void* buf, size_t len, int flags, exs_qhandle_t q, exs_ahandle_t ah,
-                 exs_mhandle_t mh) {
+                 exs_mhandle_t mh) try {
   return transfer({fd, EXS_EVT_RECV, flags, q, ah},
                   [&](Operation& op) { return add_piece(op, buf, len, mh); });
+} catch (const std::exception& thrown) {
+  return refuse(thrown);
 }
 
-ssize_t exs_sendmsg(int fd, const exs_msghdr_t* msg, int flags, exs_qhandle_t q, exs_ahandle_t ah) {
+ssize_t exs_sendmsg(int fd, const exs_msghdr_t* msg, int flags, exs_qhandle_t q,
+                    exs_ahandle_t ah) try {
   return transfer({fd, EXS_EVT_SENDMSG, flags, q, ah},
                   [&](Operation& op) { return fill_vector(op, msg); });
+} catch (const std::exception& thrown) {
+  return refuse(thrown);
 }
 
-ssize_t exs_recvmsg(int fd, exs_msghdr_t* msg, int flags, exs_qhandle_t q, exs_ahandle_t ah) {
+ssize_t exs_recvmsg(int fd, exs_msghdr_t* msg, int flags, exs_qhandle_t q, exs_ahandle_t ah) try {
   return transfer({fd, EXS_EVT_RECVMSG, flags, q, ah},
                   [&](Operation& op) { return fill_vector(op, msg); });
+} catch (const std::exception& thrown) {
+  return refuse(thrown);
 }
 
 ssize_t exs_sendfile(int fd, const exs_xferfile_t* vec, int count, int flags, exs_qhandle_t q,
-                     exs_ahandle_t ah) {
+                     exs_ahandle_t ah) try {
   if ((flags & EXS_PERSISTENT) != 0) return fail(EOPNOTSUPP);
   return transfer({fd, EXS_EVT_SENDFILE, flags, q, ah}, [&](Operation& op) {
     if (vec == nullptr) return EFAULT;
@@ -173,6 +177,8 @@ ssize_t exs_sendfile(int fd, const exs_xferfile_t* vec, int count, int flags, ex
     }
     return 0;
   });
+} catch (const std::exception& thrown) {
+  return refuse(thrown);
 }
 
 }  // extern "C"

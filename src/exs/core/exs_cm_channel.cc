@@ -2,6 +2,8 @@
 
 #include <fcntl.h>
 
+#include <memory>
+
 namespace weft::exs {
 namespace {
 
@@ -31,8 +33,8 @@ bool CmChannel::next(CmEvent& out) {
   rdma_cm_event* next = nullptr;
   const os::MutexLock lock(mutex_);
   if (channel == nullptr || rdma_get_cm_event(channel, &next) != 0) return false;
-  out = copy_of(*next);
-  rdma_ack_cm_event(next);
+  const std::unique_ptr<rdma_cm_event, int (*)(rdma_cm_event*)> taken(next, rdma_ack_cm_event);
+  out = copy_of(*taken);
   return true;
 }
 

@@ -7,6 +7,7 @@
 #include <cassert>
 #include <cerrno>
 #include <ctime>
+#include <new>
 #include <thread>
 
 #include "os/cancel.h"
@@ -59,7 +60,7 @@ int Engine::start() {
   wake_ = os::make_event();
   tcp_ = os::Fd(::epoll_create1(EPOLL_CLOEXEC));
   if (!wake_ || !tcp_) return errno;
-  cm.open();  // without one, there is TCP
+  if (cm.get() == nullptr) cm.open();  // without one, there is TCP
   std::thread thread = os::start_thread([this] { run(); });
   pthread_setname_np(thread.native_handle(), "exs");
   thread.detach();
@@ -111,7 +112,7 @@ bool Engine::poll_shard(CqShard& shard) {
     if (const auto socket = connections.find(number); socket != nullptr) {
       const os::MutexLock lock(socket->mutex);
       if (socket->provider != nullptr) {
-        socket->provider->on_completions(all.subspan(first, end - first));
+        socket->guarded([&] { socket->provider->on_completions(all.subspan(first, end - first)); });
       }
     }
     first = end;
@@ -135,7 +136,8 @@ bool Engine::poll_tcp() {
     const auto socket = connections.find(static_cast<std::uint32_t>(one.data.u64));
     if (socket == nullptr) continue;
     const os::MutexLock lock(socket->mutex);
-    if (socket->provider != nullptr) socket->provider->on_ready(one.events);
+    if (socket->provider == nullptr) continue;
+    socket->guarded([&] { socket->provider->on_ready(one.events); });
   }
   if (got > 0) polls_without_tcp_ = 0;
   return got > 0;
@@ -190,39 +192,49 @@ int Engine::wait(EventQueue& queue, std::size_t need, Instant until, int strateg
 // ---- the progress thread
 
 void Engine::run() {
-  std::uint64_t seen = 0;
-  int quiet_ticks = 0;
-  bool cm_events = true;
+  Rounds rounds;
   for (;;) {
-    if (cm_events) run_cm();
-    run_timers(Clock::now());
-    reap();
-    run_polls();
-    const std::uint64_t now = drives_.load(std::memory_order_relaxed);
-    const bool asked = hand_over_.exchange(false);
-    const bool driven = now != seen || callers_inside_.load(std::memory_order_relaxed) != 0;
-    quiet_ticks = driven ? 0 : quiet_ticks + 1;
-    if (quiet_ticks < kTicksUntilQuiet && !asked) {
-      seen = now;
-      cm_events = sleep(false);
-      continue;
+    try {
+      run_once(rounds);
+    } catch (const std::bad_alloc&) {
+      // The work waits until there is memory.
+      asleep_.store(false);
+      rounds.cm_events = true;
+      const timespec left = os::timespec_of(std::chrono::nanoseconds(kBlindSleep).count());
+      ::ppoll(nullptr, 0, &left, nullptr);
     }
-    quiet_ticks = kTicksUntilQuiet;  // it goes on until a caller is seen
-    asleep_.store(true);
-    arm();
-    bool busy = false;
-    {
-      // Not tried: a caller may have polled a queue just before it was armed.
-      const os::MutexLock lock(drive_mutex_);
-      busy = poll_devices();
-      if (tcp_sockets_.load() != 0) busy = poll_tcp() || busy;
-    }
-    run_polls();
-    cm_events = busy || sleep(true);
-    asleep_.store(false);
-    seen = drives_.load(std::memory_order_relaxed);
-    drain_channels();
   }
+}
+
+void Engine::run_once(Rounds& rounds) {
+  if (rounds.cm_events) run_cm();
+  run_timers(Clock::now());
+  reap();
+  run_polls();
+  const std::uint64_t now = drives_.load(std::memory_order_relaxed);
+  const bool asked = hand_over_.exchange(false);
+  const bool driven = now != rounds.seen || callers_inside_.load(std::memory_order_relaxed) != 0;
+  rounds.quiet_ticks = driven ? 0 : rounds.quiet_ticks + 1;
+  if (rounds.quiet_ticks < kTicksUntilQuiet && !asked) {
+    rounds.seen = now;
+    rounds.cm_events = sleep(false);
+    return;
+  }
+  rounds.quiet_ticks = kTicksUntilQuiet;  // it goes on until a caller is seen
+  asleep_.store(true);
+  arm();
+  bool busy = false;
+  {
+    // Not tried: a caller may have polled a queue just before it was armed.
+    const os::MutexLock lock(drive_mutex_);
+    busy = poll_devices();
+    if (tcp_sockets_.load() != 0) busy = poll_tcp() || busy;
+  }
+  run_polls();
+  rounds.cm_events = busy || sleep(true);
+  asleep_.store(false);
+  rounds.seen = drives_.load(std::memory_order_relaxed);
+  drain_channels();
 }
 
 void Engine::arm() {
@@ -269,18 +281,21 @@ bool Engine::sleep(bool armed) {
 }
 
 void Engine::run_timers(Instant now) {
-  std::vector<std::shared_ptr<Socket>> due;
+  std::multimap<Instant, std::weak_ptr<Socket>> due;
   {
     const os::MutexLock lock(later_mutex_);
     while (!timers_.empty() && timers_.begin()->first <= now) {
-      if (auto socket = timers_.begin()->second.lock()) due.push_back(std::move(socket));
-      timers_.erase(timers_.begin());
+      due.insert(timers_.extract(timers_.begin()));
     }
   }
-  for (const auto& socket : due) {
+  for (const auto& [when, timed] : due) {
+    const auto socket = timed.lock();
+    if (socket == nullptr) continue;
     const os::MutexLock lock(socket->mutex);
-    socket->check_limits();
-    if (socket->provider != nullptr) socket->provider->on_time();
+    socket->guarded([&] {
+      socket->check_limits();
+      if (socket->provider != nullptr) socket->provider->on_time();
+    });
   }
 }
 

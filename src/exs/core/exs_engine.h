@@ -101,7 +101,16 @@ class Engine final : public SocketHost {
  private:
   Engine() = default;
 
+  // The progress thread counts here: the drives by callers that it has seen, the ticks without any;
+  // and whether rdma_cm may have something to tell.
+  struct Rounds {
+    std::uint64_t seen = 0;
+    int quiet_ticks = 0;
+    bool cm_events = true;
+  };
+
   void run();  // the progress thread
+  void run_once(Rounds& rounds);
   void wake_up() const;
   void arm();
   bool poll_devices() WEFT_REQUIRES(drive_mutex_);

@@ -70,7 +70,7 @@ void Engine::run_cm() {
     {
       const os::MutexLock lock(socket->mutex);
       if (socket->provider == nullptr) continue;
-      socket->provider->on_cm(event);
+      socket->guarded([&] { socket->provider->on_cm(event); });
       parent = socket->provider->take_parent();
       if (parent != nullptr) {
         arrival.socket = socket;

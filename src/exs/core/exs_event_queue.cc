@@ -5,6 +5,7 @@
 #include <cassert>
 #include <cerrno>
 #include <csignal>
+#include <new>
 
 #include "os/event_fd.h"
 #include "os/lock.h"
@@ -12,7 +13,9 @@
 namespace weft::exs {
 
 EventQueue::EventQueue(std::size_t depth)
-    : ring_(std::bit_ceil(std::clamp<std::size_t>(depth, 16, 65536))), depth_(depth) {}
+    : ring_(std::bit_ceil(std::clamp<std::size_t>(depth, 16, 65536))),
+      depth_(depth),
+      room_(ring_.size()) {}
 
 EventQueue::~EventQueue() {
   assert(sleepers_.empty() && users_.load(std::memory_order_relaxed) == 0);
@@ -25,6 +28,15 @@ void EventQueue::grow() {
   for (std::size_t i = 0; i < count; ++i) larger[i] = ring_[(head_ + i) & (ring_.size() - 1)];
   ring_ = std::move(larger);
   head_ = 0;
+  room_.store(ring_.size(), std::memory_order_relaxed);
+}
+
+void EventQueue::make_room() try {
+  const os::MutexLock lock(mutex_);
+  while (ring_.size() < users_.load(std::memory_order_relaxed) + waiting()) grow();
+} catch (const std::bad_alloc&) {
+  detach();
+  throw;
 }
 
 void EventQueue::push(const exs_event_t& event) { append(event, false); }
@@ -35,12 +47,12 @@ void EventQueue::append(const exs_event_t& event, bool ends_operation) {
   exs_signal_t signal{};
   {
     const os::MutexLock lock(mutex_);
-    if (ends_operation) detach();
     const std::size_t count = waiting_.load(std::memory_order_relaxed);
     if (count == ring_.size()) grow();
     assert(head_ < ring_.size() && count < ring_.size());
     ring_[(head_ + count) & (ring_.size() - 1)] = event;
     waiting_.store(count + 1, std::memory_order_release);
+    if (ends_operation) detach();  // behind that: whoever counts both counts too many for a moment
     for (const Sleeper* sleeper : sleepers_) {
       if (count + 1 >= sleeper->need) os::raise_event(sleeper->fd);
     }

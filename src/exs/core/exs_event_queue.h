@@ -64,8 +64,12 @@ class EventQueue {
     return watched_.load(std::memory_order_relaxed) && waiting() == 0;
   }
 
-  // Operations that name this queue. exs_qdelete refuses while there are any.
-  void attach() { users_.fetch_add(1, std::memory_order_relaxed); }
+  // Operations that name this queue. exs_qdelete refuses while there are any. There is room for the
+  // event of each, so that none needs memory for its end. Throws std::bad_alloc.
+  void attach() {
+    const std::size_t events = users_.fetch_add(1, std::memory_order_relaxed) + 1 + waiting();
+    if (events > room_.load(std::memory_order_relaxed)) make_room();
+  }
   void detach() {
     [[maybe_unused]] const std::size_t before = users_.fetch_sub(1, std::memory_order_release);
     assert(before != 0);
@@ -87,12 +91,14 @@ class EventQueue {
   [[nodiscard]] bool enter(Sleeper& sleeper);
   void leave(Sleeper& sleeper);
   void grow() WEFT_REQUIRES(mutex_);
+  void make_room();
   void append(const exs_event_t& event, bool ends_operation);
 
   mutable os::Mutex mutex_;
   std::vector<exs_event_t> ring_ WEFT_GUARDED_BY(mutex_);  // a power of two of places
   std::size_t head_ WEFT_GUARDED_BY(mutex_) = 0;
   std::size_t depth_ WEFT_GUARDED_BY(mutex_);
+  std::atomic<std::size_t> room_;  // the size of ring_; written with the mutex
   std::atomic<std::size_t> waiting_{0};
   std::vector<Sleeper*> sleepers_ WEFT_GUARDED_BY(mutex_);
   os::Fd readable_;

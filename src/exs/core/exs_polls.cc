@@ -15,7 +15,8 @@ bool evaluate(PollWait& wait) {
   const os::MutexLock whole(wait.mutex);
   if (wait.done) return true;
   int ready = 0;
-  std::vector<short> seen(static_cast<std::size_t>(wait.count));
+  std::vector<short>& seen = wait.seen;
+  seen.assign(static_cast<std::size_t>(wait.count), 0);
   for (int i = 0; i < wait.count; ++i) {
     Socket* socket = wait.sockets[static_cast<std::size_t>(i)].get();
     if (socket == nullptr) continue;

@@ -23,6 +23,7 @@ struct PollWait {
   exs_ahandle_t ahandle = 0;
   std::shared_ptr<EventQueue> queue;
   std::vector<std::shared_ptr<Socket>> sockets;  // one for each entry, null: bad
+  std::vector<short> seen;                       // as many: for whoever evaluates it
   os::Mutex mutex;                               // also guards the revents of `vec`
   bool done WEFT_GUARDED_BY(mutex) = false;
   std::atomic<bool> kicked{false};

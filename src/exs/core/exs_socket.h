@@ -9,9 +9,11 @@
 #include <rdma/rdma_cma.h>
 #include <sys/exs.h>
 
+#include <cerrno>
 #include <cstdint>
 #include <deque>
 #include <memory>
+#include <new>
 #include <span>
 #include <vector>
 
@@ -53,6 +55,8 @@ class Provider {
   virtual void close() = 0;
   // Ends what it can of the cancelled operations.
   virtual void cancel() = 0;
+  // Ends the connection, and every operation with `error`, at once.
+  virtual void fail(int error) = 0;
 
   // Reports of the engine.
   virtual void on_completions(std::span<const ibv_wc> /*completions*/) {}
@@ -135,6 +139,16 @@ class Socket : public std::enable_shared_from_this<Socket> {
   void revoke(Operation& op, int failure);
   // Takes back the last of `list`, of which nobody has heard.
   void unadd(OperationList& list);
+
+  // Calls `work`, which is the provider's. Where there is no memory for that the connection ends.
+  template <class Work>
+  void guarded(Work work) {
+    try {
+      work();
+    } catch (const std::bad_alloc&) {
+      if (provider != nullptr) provider->fail(ENOMEM);
+    }
+  }
 
   // Reports of providers.
   void connected(int failure);

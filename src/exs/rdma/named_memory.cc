@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cassert>
 #include <cerrno>
+#include <new>
 
 #include "base/bytes.h"
 
@@ -16,7 +17,7 @@ constexpr std::size_t kExportsMax = 4096;
 
 int NamedMemory::export_memory(const std::shared_ptr<Device>& device,
                                const std::shared_ptr<Region>& region, void* addr,
-                               std::size_t length, int rights, exs_mname_t& name) {
+                               std::size_t length, int rights, exs_mname_t& name) try {
   if (exported_.size() >= kExportsMax) return ENOMEM;
   // The local right only where a remote one needs it: read-only memory may be exported for reading.
   constexpr int kChanges = EXS_MEXPORT_WRITE | EXS_MEXPORT_ATOMIC;
@@ -34,6 +35,8 @@ int NamedMemory::export_memory(const std::shared_ptr<Device>& device,
   out.be64(length);
   exported_.push_back({name, std::move(mr), region});
   return 0;
+} catch (const std::bad_alloc&) {
+  return ENOMEM;
 }
 
 int NamedMemory::unexport(const exs_mname_t& name) {

@@ -10,6 +10,7 @@
 #include "exs/rdma/rdma_socket.h"
 #include "exs/rdma/stream_flow.h"
 #include "exs/tcp/tcp_socket.h"
+#include "os/fd.h"
 #include "os/lock.h"
 
 namespace weft::exs {
@@ -117,12 +118,14 @@ Hello RdmaSocket::my_hello() const {
   return hello;
 }
 
-int RdmaSocket::make_qp() {
+int RdmaSocket::make_qp() try {
   if (const int error = port_.make_qp(); error != 0) return error;
   Hello mine = my_hello();
   if (const int error = flow_->open(mine); error != 0) return error;
   port_.offer(mine);
   return 0;
+} catch (const std::bad_alloc&) {
+  return ENOMEM;
 }
 
 rdma_conn_param RdmaSocket::parameters(const std::uint8_t* data, std::size_t length) const {
@@ -209,6 +212,34 @@ void RdmaSocket::established() {
 
 // ---- the listening end
 
+// The socket of a connection that a peer has asked for by `id`. Null: what it needs is not there.
+std::shared_ptr<Socket> RdmaSocket::requested(const std::shared_ptr<Socket>& listener,
+                                              const Settings& settings, rdma_cm_id* id) try {
+  os::Fd fd(::socket(listener->domain, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  if (!fd) return nullptr;
+  auto socket = std::make_shared<Socket>(fd.get(), listener->domain, listener->kind);
+  const os::MutexLock lock(socket->mutex);
+  socket->settings = settings;
+  socket->advance(StateEvent::kRequested);
+  auto owned = std::make_unique<RdmaSocket>(*socket);
+  RdmaSocket& rdma = *owned;
+  socket->provider = std::move(owned);
+  rdma.passive_ = true;
+  Engine& engine = Engine::instance();
+  engine.add(socket);
+  try {
+    rdma.port_.cm().adopt(id, socket);
+  } catch (const std::bad_alloc&) {
+    engine.remove(fd.get(), socket.get());
+    throw;
+  }
+  rdma.parent_ = listener;
+  static_cast<void>(fd.release());  // Socket::closed() closes it
+  return socket;
+} catch (const std::bad_alloc&) {
+  return nullptr;
+}
+
 void RdmaSocket::on_request(const std::shared_ptr<Socket>& listener, const CmEvent& event) {
   rdma_cm_id* id = event.id;
   if (listener == nullptr) return reject(id, Refusal::kBusy);
@@ -225,20 +256,10 @@ void RdmaSocket::on_request(const std::shared_ptr<Socket>& listener, const CmEve
   if (!hello) return reject(id, Refusal::kMalformed);
   if (hello->version != kProtocolVersion) return reject(id, Refusal::kVersion);
   if (hello->kind != listener->kind) return reject(id, Refusal::kKind);
-  const int fd = ::socket(listener->domain, SOCK_STREAM | SOCK_CLOEXEC, 0);
-  if (fd < 0) return reject(id, Refusal::kBusy);
-
-  auto socket = std::make_shared<Socket>(fd, listener->domain, listener->kind);
+  const auto socket = requested(listener, settings, id);
+  if (socket == nullptr) return reject(id, Refusal::kBusy);
   const os::MutexLock lock(socket->mutex);
-  socket->settings = settings;
-  socket->advance(StateEvent::kRequested);
-  auto owned = std::make_unique<RdmaSocket>(*socket);
-  RdmaSocket& rdma = *owned;
-  socket->provider = std::move(owned);
-  Engine::instance().add(socket);
-  rdma.passive_ = true;
-  rdma.parent_ = listener;
-  rdma.port_.cm().adopt(id, socket);
+  auto& rdma = static_cast<RdmaSocket&>(*socket->provider);
   listener->backlog.begin_one();
   int error = rdma.make_qp();
   if (error == 0 && !rdma.accept_hello(*hello)) error = EPROTO;

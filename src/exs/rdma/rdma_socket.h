@@ -35,6 +35,7 @@ class RdmaSocket final : public Provider {
   void shut_down() override;
   void close() override;
   void cancel() override;
+  void fail(int error) override { broke(error, nullptr); }
   [[nodiscard]] bool readable() const override;
   [[nodiscard]] bool writable() const override;
   [[nodiscard]] bool is_rdma() const override { return true; }
@@ -55,6 +56,8 @@ class RdmaSocket final : public Provider {
 
  private:
   // ---- set-up (rdma_setup.cc)
+  static std::shared_ptr<Socket> requested(const std::shared_ptr<Socket>& listener,
+                                           const Settings& settings, rdma_cm_id* id);
   int make_id();
   int make_qp();
   Hello my_hello() const;

@@ -126,36 +126,41 @@ void TcpSocket::accepts_posted() {
   while (!s_.ops.accepts.empty()) {
     // A listener of the application's may block.
     if (!nonblocking_ && !readable()) return;
-    Arrival arrival;
-    arrival.peer.length = sizeof arrival.peer.storage;
-    os::Fd fd(os::uncancelled([&] {
-      return ::accept4(s_.fd, arrival.peer.get(), &arrival.peer.length,
-                       SOCK_NONBLOCK | SOCK_CLOEXEC);
-    }));
+    Address peer;
+    peer.length = sizeof peer.storage;
+    os::Fd fd(os::uncancelled(
+        [&] { return ::accept4(s_.fd, peer.get(), &peer.length, SOCK_NONBLOCK | SOCK_CLOEXEC); }));
     if (!fd && (errno == EINTR || errno == ECONNABORTED)) continue;
     if (!fd && errno == EAGAIN) return;
     if (!fd) {
       s_.finish_front(s_.ops.accepts, errno, 0);
       continue;
     }
-    arrival.local.length = sizeof arrival.local.storage;
-    ::getsockname(fd.get(), arrival.local.get(), &arrival.local.length);
-    auto socket = std::make_shared<Socket>(fd.get(), s_.domain, s_.kind);
-    socket->settings = s_.settings;
-    socket->advance(StateEvent::kTakenOrAccepted);
-    auto tcp = std::make_unique<TcpSocket>(*socket);
-    TcpSocket& watched = *tcp;
-    socket->provider = std::move(tcp);  // first: an event may come at once
-    if (const int error = watched.watch(); error != 0) {
-      s_.finish_front(s_.ops.accepts, error, 0);
-      continue;
-    }
-    static_cast<void>(fd.release());  // Socket::closed() closes it
-    engine_.add(socket);
-    arrival.socket = std::move(socket);
-    [[maybe_unused]] const bool taken = s_.arrived(std::move(arrival));
-    assert(taken && s_.backlog.empty());
+    if (const int error = take_in(fd, peer); error != 0) s_.finish_front(s_.ops.accepts, error, 0);
   }
+}
+
+// A connection for the first accept. 0, or the errno with which that ends; then `fd` is not taken.
+int TcpSocket::take_in(os::Fd& fd, const Address& peer) try {
+  Arrival arrival;
+  arrival.peer = peer;
+  arrival.local.length = sizeof arrival.local.storage;
+  ::getsockname(fd.get(), arrival.local.get(), &arrival.local.length);
+  auto socket = std::make_shared<Socket>(fd.get(), s_.domain, s_.kind);
+  socket->settings = s_.settings;
+  socket->advance(StateEvent::kTakenOrAccepted);
+  auto tcp = std::make_unique<TcpSocket>(*socket);
+  TcpSocket& watched = *tcp;
+  socket->provider = std::move(tcp);  // first: an event may come at once
+  if (const int error = watched.watch(); error != 0) return error;
+  engine_.add(socket);
+  arrival.socket = std::move(socket);
+  static_cast<void>(fd.release());  // Socket::closed() closes it
+  [[maybe_unused]] const bool taken = s_.arrived(std::move(arrival));
+  assert(taken && s_.backlog.empty());
+  return 0;
+} catch (const std::bad_alloc&) {
+  return ENOMEM;
 }
 
 // ---- the end

@@ -10,6 +10,7 @@
 
 #include "exs/core/exs_engine.h"
 #include "exs/core/exs_socket.h"
+#include "os/fd.h"
 
 namespace weft::exs {
 
@@ -32,6 +33,7 @@ class TcpSocket final : public Provider {
   void shut_down() override;
   void close() override;
   void cancel() override;
+  void fail(int error) override { failed(error); }
   [[nodiscard]] bool readable() const override;
   [[nodiscard]] bool writable() const override;
   [[nodiscard]] bool is_rdma() const override { return false; }
@@ -44,6 +46,7 @@ class TcpSocket final : public Provider {
   int watch();
   void unwatch();
   void finish_connect();
+  int take_in(os::Fd& fd, const Address& peer);
   void pump_sends();
   bool send_some(Operation& op);  // false: not now, or failed
   ssize_t send_memory(Operation& op);
