@@ -289,6 +289,33 @@ TEST(Peers, AMessageThatIsTakenBackBeforeItHasBegunLeavesNoHeaderBehind) {
   EXPECT_TRUE(taken_back);
 }
 
+// It may be posted before it is known how the connection will be made.
+TEST(Peers, APersistentSendEndsWhereTheConnectionTurnsOutToBeTCP) {
+  const Listener listener(kTcpPacket);
+  const exs_qhandle_t q = exs_qcreate(4);
+  const int fd = new_socket(kTcpPacket);
+  Endpoint to = loopback(AF_INET, listener.port);
+  ASSERT_EQ(exs_connect(fd, to.get(), to.length, 0, q, tag(1)), 0);
+  // The connection may stand already: then the call itself says so.
+  const bool posted = exs_send(fd, "lasting", 7, EXS_PERSISTENT, q, tag(2), kPlain) == 0;
+  ASSERT_TRUE(posted || errno == EOPNOTSUPP);
+  ASSERT_EQ(exs_send(fd, "once", 4, 0, q, tag(3), kPlain), 0);
+  EXPECT_EQ(next_event(q).ahandle, tag(1));
+  if (posted) {
+    const exs_event_t refused = next_event(q);
+    EXPECT_EQ(refused.ahandle, tag(2));
+    EXPECT_EQ(refused.error, EOPNOTSUPP);
+  }
+  EXPECT_EQ(next_event(q).ahandle, tag(3));
+  const int accepted = exs_accept(listener.fd, nullptr, 0, 0, kBlock, 0);
+  char text[8] = {};
+  EXPECT_EQ(exs_recv(accepted, text, sizeof text, 0, kBlock, 0, kPlain), 4);
+  EXPECT_STREQ(text, "once");
+  close_now(fd);
+  close_now(accepted);
+  EXPECT_EQ(exs_qdelete(q), 0);
+}
+
 // A listener over RDMA takes peers that have only TCP at a second port.
 TEST(Peers, AListenerHasAPortForPeersWithOnlyTCP) {
   const Listener listener(kStream, {{EXS_F_SETTCPPORT, EXS_TCPPORT_ANY}});

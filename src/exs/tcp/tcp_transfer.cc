@@ -34,6 +34,12 @@ void TcpSocket::pump_sends() {
   bool any = false;
   while (!s_.ops.sends.empty() && s_.state == State::kConnected) {
     Operation& op = s_.ops.sends.front();
+    if ((op.flags & EXS_PERSISTENT) != 0) {
+      // From before it was known that the connection would be one over TCP.
+      s_.finish_front(s_.ops.sends, EOPNOTSUPP, 0);
+      any = true;
+      continue;
+    }
     if (!send_some(op)) break;
     if (op.done < op.total || (framed() && frame_sent_ < frame_out_bytes_)) continue;
     frame_sent_ = frame_out_bytes_ = 0;
