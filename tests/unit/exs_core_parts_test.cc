@@ -4,6 +4,7 @@
 #include <sys/socket.h>
 
 #include <cerrno>
+#include <chrono>
 #include <cstring>
 #include <memory>
 #include <vector>
@@ -140,6 +141,51 @@ TEST(CmChannel, ThatIsForgottenTellsNothing) {
   CmEvent event;
   EXPECT_FALSE(channel.next(event));
   EXPECT_EQ(verbs.events.size(), 1U);
+}
+
+// ---- time limits
+
+class Limits : public ::testing::Test {
+ protected:
+  void SetUp() override { set(socket_->send_limit, std::chrono::hours(1)); }
+  void TearDown() override {
+    socket_->finish_all(socket_->ops.sends, 0);
+    socket_->finish_all(socket_->ops.receives, 0);
+    for (TimeLimit* limit : {&socket_->send_limit, &socket_->receive_limit}) {
+      if (limit->queue != nullptr) limit->queue->detach();
+      *limit = TimeLimit{};
+    }
+  }
+  void set(TimeLimit& limit, Clock::duration after) {
+    limit.after = after;
+    limit.queue = queue_;
+    queue_->attach();
+  }
+  // Times that are scheduled for this socket.
+  [[nodiscard]] std::size_t timers() const { return Engine::instance().timers() - before_; }
+
+  const std::size_t before_ = Engine::instance().timers();
+  std::shared_ptr<EventQueue> queue_ = std::make_shared<EventQueue>(16);
+  std::shared_ptr<Socket> socket_ = std::make_shared<Socket>(-1, AF_INET, Kind::kStream);
+};
+
+// A provider that waits for a peer has a look each millisecond.
+TEST_F(Limits, LooksAtOtherTimesScheduleNoMore) {
+  socket_->add(socket_->ops.sends);
+  EXPECT_EQ(timers(), 1U);
+  for (int i = 0; i < 100; ++i) socket_->check_limits();
+  EXPECT_EQ(timers(), 1U);
+}
+
+TEST_F(Limits, ShortTimesInFrontOfALongOneLeaveOneOfThem) {
+  socket_->add(socket_->ops.sends);
+  set(socket_->receive_limit, std::chrono::nanoseconds(1));
+  for (int i = 0; i < 100; ++i) {
+    socket_->add(socket_->ops.receives);
+    socket_->finish_all(socket_->ops.receives, 0);
+    socket_->check_limits();
+  }
+  EXPECT_LE(timers(), 2U);
 }
 
 // ---- calls of exs_poll

@@ -77,7 +77,7 @@ int set_time_limit(Socket& socket, TimeLimit& limit, const void* value, socklen_
   next.given = given;
   next.since = Clock::now();
   if (next.after != Clock::duration::zero()) {
-    Engine::instance().schedule(socket.shared_from_this(), next.since + next.after);
+    socket.look_at(next.since + next.after);
     // Without a queue the limit is for calls that block.
     if (given.qhandle != EXS_QHANDLE_INVALID) {
       next.queue =

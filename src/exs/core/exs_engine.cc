@@ -3,6 +3,7 @@
 #include <poll.h>
 #include <sys/epoll.h>
 
+#include <algorithm>
 #include <array>
 #include <cassert>
 #include <cerrno>
@@ -330,6 +331,24 @@ void Engine::schedule(const std::shared_ptr<Socket>& socket, Instant when) {
     first = added == timers_.begin();
   }
   if (first) wake_up();
+}
+
+void Engine::reschedule(const std::shared_ptr<Socket>& socket, Instant former, Instant when) {
+  {
+    const os::MutexLock lock(later_mutex_);
+    const auto [first, last] = timers_.equal_range(former);
+    const auto is_its = [&](const auto& one) {
+      return !one.second.owner_before(socket) && !socket.owner_before(one.second);
+    };
+    const auto it = std::find_if(first, last, is_its);
+    if (it != last) timers_.erase(it);
+  }
+  schedule(socket, when);
+}
+
+std::size_t Engine::timers() {
+  const os::MutexLock lock(later_mutex_);
+  return timers_.size();
 }
 
 void Engine::destroy_later(rdma_cm_id* id) {

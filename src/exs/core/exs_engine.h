@@ -88,6 +88,9 @@ class Engine final : public SocketHost {
   void unwatch(int fd, std::uint32_t number);
 
   void schedule(const std::shared_ptr<Socket>& socket, Instant when) override;
+  void reschedule(const std::shared_ptr<Socket>& socket, Instant former, Instant when) override;
+  // How many times are scheduled.
+  [[nodiscard]] std::size_t timers();
   void kick(const std::shared_ptr<PollWait>& wait) override { polls_.kick(wait); }
   // Evaluates what has been kicked. Never with a lock of a socket held.
   void run_polls() { polls_.run(); }

@@ -21,6 +21,8 @@ class SocketHost {
   virtual void remove(int fd, const Socket* socket) = 0;
   // Calls on_time() and check_limits() of `socket` at `when`.
   virtual void schedule(const std::shared_ptr<Socket>& socket, Instant when) = 0;
+  // The same, in place of what was to be at `former`, if that is still to be.
+  virtual void reschedule(const std::shared_ptr<Socket>& socket, Instant former, Instant when) = 0;
   // Has `wait` evaluated soon.
   virtual void kick(const std::shared_ptr<PollWait>& wait) = 0;
 

@@ -68,8 +68,8 @@ void Socket::moved(const OperationList& list) {
 // A look that comes earlier will see to this limit too.
 void Socket::look_at(Instant when) {
   if (next_look_ <= when) return;
+  SocketHost::instance().reschedule(shared_from_this(), next_look_, when);
   next_look_ = when;
-  SocketHost::instance().schedule(shared_from_this(), when);
 }
 
 void Socket::limit_close() {
@@ -265,8 +265,12 @@ void Socket::check_limits() {
   Instant next = end.due();
   check_limit(send_limit, ops.sends, EXS_EVT_SENDTIMEOUT, now, next);
   check_limit(receive_limit, ops.receives, EXS_EVT_RECVTIMEOUT, now, next);
+  // A provider has times of its own: the look that is scheduled may be still to come.
+  if (next_look_ <= next && now < next_look_) return;
+  if (next != Instant::max()) {
+    SocketHost::instance().reschedule(shared_from_this(), next_look_, next);
+  }
   next_look_ = next;
-  if (next != Instant::max()) SocketHost::instance().schedule(shared_from_this(), next);
 }
 
 void close_arrivals(std::deque<Arrival> arrivals) {

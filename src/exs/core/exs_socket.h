@@ -166,6 +166,8 @@ class Socket : public std::enable_shared_from_this<Socket> {
 
   // Fires the time limits that have passed, and schedules the next look.
   void check_limits();
+  // Has check_limits() called at `when`, or before.
+  void look_at(Instant when);
 
   std::vector<std::shared_ptr<PollWait>> watchers;
   // The application has closed the descriptor by itself, and its number is another socket's now.
@@ -178,7 +180,6 @@ class Socket : public std::enable_shared_from_this<Socket> {
                    Instant& next);
   void moved(const OperationList& list);
 
-  void look_at(Instant when);
   void end_late_close();
 
   Instant next_look_ = Instant::max();  // when the engine will call check_limits()
