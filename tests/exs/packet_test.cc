@@ -263,6 +263,28 @@ TEST(PacketRdma, ReadOnlyMemoryMayBeSentAndExportedForReading) {
   munmap(constants, kSize);
 }
 
+// The rest of a registration of which a part may only be read.
+TEST(PacketRdma, AMessageIsFetchedBesideMemoryThatMayOnlyBeRead) {
+  constexpr std::size_t kPage = 4096;
+  Pair pair(kPacket);
+  Buffer out(4 * kPage, 1);
+  void* const at =
+      mmap(nullptr, 8 * kPage, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  ASSERT_NE(at, MAP_FAILED);
+  auto* const memory = static_cast<std::uint8_t*>(at);
+  ASSERT_EQ(mprotect(memory, kPage, PROT_READ), 0);
+  const exs_mhandle_t mh = exs_mregister(memory, 8 * kPage, 0);
+  for (int i = 1; i <= 2; ++i) {
+    ASSERT_EQ(exs_recv(pair.right, memory + 2 * kPage, out.size(), 0, pair.right_q, tag(i), mh), 0);
+    ASSERT_EQ(exs_send(pair.left, out.data(), out.size(), 0, kBlock, 0, out.mh),
+              static_cast<ssize_t>(out.size()));
+    EXPECT_EQ(next_event(pair.right_q).error, 0);
+    EXPECT_EQ(std::memcmp(memory + 2 * kPage, out.data(), out.size()), 0);
+  }
+  EXPECT_EQ(exs_mderegister(mh), 0);
+  EXPECT_EQ(munmap(at, 8 * kPage), 0);
+}
+
 TEST(PacketRdma, NamesThatAreTakenBackAreOfNoUse) {
   Pair pair(kRdma);
   Buffer there(4096, 1);

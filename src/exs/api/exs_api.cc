@@ -205,14 +205,8 @@ namespace {
 
 // Memory of the operation's own needs no check: an atomic's value.
 int check_piece(const Operation& op, const void* base, std::size_t length) {
-  switch (op.type) {
-    case EXS_EVT_FETCHADD:
-    case EXS_EVT_CMPSWAP: return 0;
-    case EXS_EVT_RECV:
-    case EXS_EVT_RECVMSG:
-    case EXS_EVT_READ: return check_memory(base, length, true);
-    default: return check_memory(base, length, false);
-  }
+  if (op.type == EXS_EVT_FETCHADD || op.type == EXS_EVT_CMPSWAP) return 0;
+  return check_memory(base, length, fills_memory(op.type));
 }
 
 }  // namespace

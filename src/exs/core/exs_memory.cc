@@ -43,30 +43,31 @@ void Mr::reset() {
   device_.reset();
 }
 
-bool Region::lkey(const std::shared_ptr<Device>& device, std::uint32_t& out) {
+bool Region::lkey(const std::shared_ptr<Device>& device, bool fills, std::uint32_t& out) {
   assert(device != nullptr && busy());
   if (first_.load(std::memory_order_acquire) == device.get()) {
     out = first_lkey_;
-    return true;
+    return first_writable_ || !fills;
   }
   const os::MutexLock lock(mutex_);
-  for (const auto& [known, mr] : registered_) {
-    if (known == device.get()) {
-      out = mr.lkey();
-      return true;
-    }
+  for (const Registered& known : registered_) {
+    if (known.device != device.get()) continue;
+    out = known.mr.lkey();
+    return known.writable || !fills;
   }
   Mr mr = Mr::create(device, addr_, length_, IBV_ACCESS_LOCAL_WRITE);
+  const bool writable = static_cast<bool>(mr);
   // Memory that may only be read, as constants are, can still be sent.
   if (!mr) mr = Mr::create(device, addr_, length_, 0);
   if (!mr) return false;
   out = mr.lkey();
-  if (registered_.empty()) {
+  registered_.push_back({device.get(), std::move(mr), writable});
+  if (registered_.size() == 1) {
     first_lkey_ = out;
+    first_writable_ = writable;
     first_.store(device.get(), std::memory_order_release);
   }
-  registered_.emplace_back(device.get(), std::move(mr));
-  return true;
+  return writable || !fills;
 }
 
 Pages::Pages(std::size_t length) : length_(length) {

@@ -67,8 +67,10 @@ class Region {
            static_cast<std::size_t>(at - addr_) <= length_ - length;
   }
 
-  // The local key of this memory with `device`; registered at the first use. False: errno says why.
-  bool lkey(const std::shared_ptr<Device>& device, std::uint32_t& out);
+  // The local key of this memory with `device`, for an operation that fills it or reads it alone;
+  // registered at the first use. False: it has none. Of memory that may not be written everywhere
+  // parts may be, and the device may take those by themselves.
+  bool lkey(const std::shared_ptr<Device>& device, bool fills, std::uint32_t& out);
 
   // Operations and exported names that use it. exs_mderegister refuses while there are any.
   void attach() { users_.fetch_add(1, std::memory_order_relaxed); }
@@ -82,11 +84,18 @@ class Region {
   std::uint8_t* addr_;
   std::size_t length_;
   std::atomic<std::size_t> users_{0};
+  struct Registered {
+    Device* device;
+    Mr mr;
+    bool writable;
+  };
+
   // The device that is nearly always the only one, read without the lock.
   std::atomic<Device*> first_{nullptr};
   std::uint32_t first_lkey_ = 0;
+  bool first_writable_ = false;
   os::Mutex mutex_;
-  std::vector<std::pair<Device*, Mr>> registered_ WEFT_GUARDED_BY(mutex_);
+  std::vector<Registered> registered_ WEFT_GUARDED_BY(mutex_);
 };
 
 // Anonymous memory, touched only where it is used.

@@ -19,6 +19,17 @@ void Operation::reset() {
   complete = advertised = fetching = withdrawing = truncated = false;
 }
 
+bool fills_memory(int type) {
+  switch (type) {
+    case EXS_EVT_RECV:
+    case EXS_EVT_RECVMSG:
+    case EXS_EVT_READ:
+    case EXS_EVT_FETCHADD:
+    case EXS_EVT_CMPSWAP: return true;
+    default: return false;
+  }
+}
+
 void copy_out(const Operation& op, std::size_t from, std::uint8_t* to, std::size_t length) {
   each_piece(op, from, length, [&to](const Piece& piece, std::size_t at, std::size_t bytes) {
     std::memcpy(to, piece.base + at, bytes);

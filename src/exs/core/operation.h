@@ -71,6 +71,9 @@ void each_piece(const Operation& op, std::size_t from, std::size_t length, Visit
   each_piece(op.pieces, from - op.files.begin(), length, visit);
 }
 
+// Whether an operation of this type writes to the memory that it names.
+[[nodiscard]] bool fills_memory(int type);
+
 // Copies to or from the memory pieces of an operation.
 void copy_out(const Operation& op, std::size_t from, std::uint8_t* to, std::size_t length);
 void copy_in(Operation& op, std::size_t at, const std::uint8_t* from, std::size_t length);

@@ -66,15 +66,17 @@ bool RdmaPort::can_send(std::size_t requests) {
 }
 
 bool RdmaPort::local_key(Operation& op, const Piece& piece, std::uint32_t& out) {
-  if (piece.region != nullptr) return piece.region->lkey(device(), out);
-  // Unregistered memory is registered once, for this operation.
+  const bool fills = fills_memory(op.type);
+  if (piece.region != nullptr && piece.region->lkey(device(), fills, out)) return true;
+  // Unregistered memory is registered once, for this operation. So is a part that may be written of
+  // a whole that may not.
   const auto index = static_cast<std::size_t>(&piece - op.pieces.data());
   assert(index < op.pieces.size());
   if (op.locals.size() <= index) op.locals.resize(op.pieces.size());
   Mr& mr = op.locals[index];
   if (!mr) mr = Mr::of_checked(device(), piece.base, piece.length, IBV_ACCESS_LOCAL_WRITE);
   // Memory that may only be read, as constants are, can still be sent.
-  if (!mr) mr = Mr::of_checked(device(), piece.base, piece.length, 0);
+  if (!mr && !fills) mr = Mr::of_checked(device(), piece.base, piece.length, 0);
   if (!mr) return false;
   out = mr.lkey();
   return true;
