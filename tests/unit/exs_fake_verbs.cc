@@ -115,8 +115,9 @@ int ibv_destroy_cq(ibv_cq* cq) {
 }
 
 ibv_mr* ibv_reg_mr_iova2(ibv_pd* pd, void* addr, size_t length, uint64_t /*iova*/,
-                         unsigned /*access*/) {
+                         unsigned access) {
   if (refused(fake().refuse_mr)) return nullptr;
+  fake().last_access = access;
   ++fake().mrs;
   auto* made = new ibv_mr{};
   made->context = pd->context;

@@ -25,6 +25,10 @@ class FakeVerbs {
 
   // A context of a device of its own; it lives as long as this.
   ibv_context* context(int which = 0) { return &contexts_.at(static_cast<std::size_t>(which)); }
+  // From now on that device is an iWARP adapter.
+  void make_iwarp(int which) {
+    devices_.at(static_cast<std::size_t>(which)).transport_type = IBV_TRANSPORT_IWARP;
+  }
   // An id that has found context(0).
   rdma_cm_id* id() { return &id_; }
 
@@ -36,6 +40,7 @@ class FakeVerbs {
   int refuse_mr = 0;
   int refuse_receive = 0;
   int refuse_cm = 0;
+  unsigned last_access = 0;         // with which memory was registered last
   std::uint32_t inline_most = 512;  // a queue pair with more is refused
   int qp_requests_most = 256;
 

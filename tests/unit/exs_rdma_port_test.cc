@@ -186,6 +186,23 @@ TEST_F(Port, ControlMessagesGoInOrderAndTheLastOneReports) {
   EXPECT_TRUE(port_.all_said());
 }
 
+// An iWARP adapter names the memory that a Read fills to the peer.
+TEST_F(Port, SinkMayBeWrittenRemotelyWhereTheDeviceNeedsThat) {
+  verbs_.make_iwarp(1);
+  verbs_.id()->verbs = verbs_.context(1);
+  make_and_open();
+  std::uint64_t memory = 0;
+  Operation& op = socket_->add(socket_->ops.one_sided);
+  op.type = EXS_EVT_READ;
+  op.pieces.push_back({reinterpret_cast<std::uint8_t*>(&memory), sizeof memory, nullptr, -1, 0});
+  std::uint32_t key = 0;
+  ASSERT_TRUE(port_.sink_key(op, op.pieces.front(), 0, sizeof memory, key));
+  EXPECT_EQ(verbs_.last_access & IBV_ACCESS_REMOTE_WRITE, unsigned{IBV_ACCESS_REMOTE_WRITE});
+  ASSERT_TRUE(port_.local_key(op, op.pieces.front(), key));
+  EXPECT_EQ(verbs_.last_access & IBV_ACCESS_REMOTE_WRITE, 0U);
+  socket_->finish_all(socket_->ops.one_sided, 0);
+}
+
 TEST_F(Port, AfterItsEndTheDeviceReachesNothingAndItStaysGone) {
   make_and_open();
   ASSERT_EQ(verbs_.qps, 1);

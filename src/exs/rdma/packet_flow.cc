@@ -305,17 +305,6 @@ const char* PacketFlow::match() {
   return nullptr;
 }
 
-bool PacketFlow::sink_key(Operation& op, const Piece& piece, std::size_t at, std::size_t length,
-                          std::uint32_t& out) {
-  if (!port_.device()->read_sink_is_remote()) return port_.local_key(op, piece, out);
-  Mr mr = Mr::of_checked(port_.device(), piece.base + at, length,
-                         IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE);
-  if (!mr) return false;
-  out = mr.lkey();
-  op.grants.push_back(std::move(mr));
-  return true;
-}
-
 // False: it cannot be posted. A peer may take no Reads.
 bool PacketFlow::start_fetch(Operation& op, Incoming& incoming) {
   std::array<ibv_send_wr, 2 * kSegmentsMax> wrs{};
@@ -329,7 +318,7 @@ bool PacketFlow::start_fetch(Operation& op, Incoming& incoming) {
     each_piece(op, at, length, [&](const Piece& piece, std::size_t to, std::size_t bytes) {
       std::uint32_t lkey = 0;
       assert(count < wrs.size());
-      ok = ok && sink_key(op, piece, to, bytes, lkey);
+      ok = ok && port_.sink_key(op, piece, to, bytes, lkey);
       if (!ok) return;
       sges[count] = {reinterpret_cast<std::uintptr_t>(piece.base + to),
                      static_cast<std::uint32_t>(bytes), lkey};

@@ -63,8 +63,6 @@ class PacketFlow final : public Flow {
   OperationList::iterator next_free_receive();
   void receive_from_ring(Operation& op, std::deque<Incoming>::iterator it);
   bool start_fetch(Operation& op, Incoming& incoming);
-  bool sink_key(Operation& op, const Piece& piece, std::size_t at, std::size_t length,
-                std::uint32_t& out);
   void finish_receives();
   std::deque<Incoming>::iterator drop_incoming(std::deque<Incoming>::iterator it);
   void prune_incoming();

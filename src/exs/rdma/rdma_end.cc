@@ -157,7 +157,7 @@ void RdmaSocket::release() {
   leave_parent();
   tcp_listener_.reset();
   port_.end();
-  for (auto* list : {&s_.ops.sends, &s_.ops.receives}) {
+  for (auto* list : {&s_.ops.sends, &s_.ops.receives, &s_.ops.one_sided}) {
     for (Operation& op : *list) {
       op.grants.clear();
       op.locals.clear();

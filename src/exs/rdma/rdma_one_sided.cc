@@ -14,15 +14,24 @@ void RdmaSocket::pump_one_sided() {
     if (!port_.can_post(op.pieces.size() + 1)) return;
     if (!post_one_sided(op)) return broke(ECONNRESET, "one-sided work cannot be posted");
   }
+  finish_one_sided();  // what has found no memory
 }
 
 bool RdmaSocket::post_one_sided(Operation& op) {
   assert(op.handed == 0 && op.pieces.size() == 1);
   const NamedMemory::Remote* to = names_.remote(op.remote.memory);
+  if (to == nullptr) return false;
   std::uint32_t lkey = 0;
-  if (to == nullptr || !port_.local_key(op, op.pieces.front(), lkey)) return false;
-  const std::uint64_t addr = to->addr + op.remote.offset;
   const Piece& piece = op.pieces.front();
+  const bool has_key = fills_memory(op.type) ? port_.sink_key(op, piece, 0, piece.length, lkey)
+                                             : port_.local_key(op, piece, lkey);
+  if (!has_key) {
+    // Its end comes in its turn.
+    op.error = errno != 0 ? errno : ENOMEM;
+    op.handed = 1;
+    return true;
+  }
+  const std::uint64_t addr = to->addr + op.remote.offset;
   ibv_sge sge{reinterpret_cast<std::uintptr_t>(piece.base),
               static_cast<std::uint32_t>(piece.length), lkey};
   ibv_send_wr wr{};
@@ -46,8 +55,9 @@ void RdmaSocket::finish_one_sided() {
   while (!s_.ops.one_sided.empty()) {
     Operation& op = s_.ops.one_sided.front();
     if (op.handed == 0 || !port_.done(op.serial)) return;
-    if (op.remote.before != nullptr) *op.remote.before = op.remote.value;
-    s_.finish_front(s_.ops.one_sided, 0, op.total);
+    const bool done = op.error == 0;
+    if (done && op.remote.before != nullptr) *op.remote.before = op.remote.value;
+    s_.finish_front(s_.ops.one_sided, op.error, done ? op.total : 0);
   }
 }
 

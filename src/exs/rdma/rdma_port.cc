@@ -82,6 +82,17 @@ bool RdmaPort::local_key(Operation& op, const Piece& piece, std::uint32_t& out) 
   return true;
 }
 
+bool RdmaPort::sink_key(Operation& op, const Piece& piece, std::size_t at, std::size_t length,
+                        std::uint32_t& out) {
+  if (!device()->read_sink_is_remote()) return local_key(op, piece, out);
+  Mr mr = Mr::of_checked(device(), piece.base + at, length,
+                         IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE);
+  if (!mr) return false;
+  out = mr.lkey();
+  op.grants.push_back(std::move(mr));
+  return true;
+}
+
 bool RdmaPort::post_requests(ibv_send_wr* first, std::size_t count, int slot, bool signaled) {
   const bool report = queue_.post(count, slot, signaled);
   const std::uint64_t serial = queue_.last() & SendQueue::kSerialBits;

@@ -74,7 +74,11 @@ class RdmaPort {
   // Writes bytes of `op` to remote memory, unsignaled: a message follows.
   bool post_writes(Operation& op, std::size_t from, std::span<const RemotePiece> to);
   bool post_requests(ibv_send_wr* first, std::size_t count, int slot, bool signaled);
+  // The keys of memory of `op` for our own device; those of a sink, for Reads and atomics, which
+  // some devices name to the peer. False: it cannot be registered, see errno.
   bool local_key(Operation& op, const Piece& piece, std::uint32_t& out);
+  bool sink_key(Operation& op, const Piece& piece, std::size_t at, std::size_t length,
+                std::uint32_t& out);
   // Brings up to `most` next bytes of the operation's files into its buffer. False: an error, which
   // ends the operation.
   bool load_file(Operation& op, std::size_t most);

@@ -73,6 +73,7 @@ class RdmaSocket final : public Provider {
 
   // ---- one-sided work (rdma_one_sided.cc)
   void pump_one_sided();
+  // Posts it, or gives it an error. False: the connection is broken.
   bool post_one_sided(Operation& op);
   void finish_one_sided();
 
