@@ -29,8 +29,8 @@ namespace {
 
 // It is an error of the operation, in its turn, and of nothing else.
 TEST(Sink, MemoryThatCannotBeRegisteredEndsTheOperationAlone) {
-  Buffer there(64, 1);  // outlives its export
   Pair pair(kPacket);
+  Buffer there(64, 1);
   exs_mname_t name;
   ASSERT_EQ(exs_mexport(pair.right, there.mh, there.data(), there.size(), EXS_MEXPORT_READ, &name),
             0);
@@ -49,6 +49,7 @@ TEST(Sink, MemoryThatCannotBeRegisteredEndsTheOperationAlone) {
   g_refused = false;
   EXPECT_EQ(exs_read(pair.left, here, sizeof here, remote, 0, kBlock, 0, kPlain), 64);
   EXPECT_EQ(std::memcmp(here, there.data(), sizeof here), 0);
+  EXPECT_EQ(exs_munexport(pair.right, &name), 0);
 }
 
 }  // namespace
