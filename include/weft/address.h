@@ -5,12 +5,35 @@
 
 #include <sys/socket.h>
 
+#include <array>
+#include <compare>
 #include <cstdint>
 #include <string>
 #include <string_view>
 
 #pragma GCC visibility push(default)
 namespace weft {
+
+// A text of an address that takes no memory from the heap.
+class AddressText {
+ public:
+  static constexpr std::size_t kCapacity = 80;  // an address, the name of an interface, a port
+
+  AddressText() = default;
+  // A text that is too long is cut off.
+  explicit AddressText(std::string_view text) noexcept;
+  [[nodiscard]] std::string_view view() const noexcept { return {octets_.data(), size_}; }
+  [[nodiscard]] std::strong_ordering operator<=>(const AddressText& other) const noexcept {
+    return view() <=> other.view();
+  }
+  [[nodiscard]] bool operator==(const AddressText& other) const noexcept {
+    return view() == other.view();
+  }
+
+ private:
+  std::array<char, kCapacity> octets_{};
+  std::uint8_t size_ = 0;
+};
 
 class SocketAddress {
  public:
@@ -36,6 +59,8 @@ class SocketAddress {
   // they are.
   [[nodiscard]] SocketAddress unmapped() const;
   [[nodiscard]] std::string text() const;  // as parse() takes it
+  // The same where no memory may be taken.
+  [[nodiscard]] AddressText shown() const noexcept;
 
  private:
   sockaddr_storage storage_{};

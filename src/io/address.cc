@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <charconv>
+#include <cstdio>
 #include <cstring>
 #include <memory>
 
@@ -161,13 +162,24 @@ SocketAddress SocketAddress::unmapped() const {
   return {reinterpret_cast<const sockaddr*>(&v4), sizeof v4};
 }
 
-std::string SocketAddress::text() const {
-  char host[NI_MAXHOST];
-  if (family() != AF_INET && family() != AF_INET6) return "unspecified";
-  if (getnameinfo(get(), size(), host, sizeof host, nullptr, 0, NI_NUMERICHOST) != 0) return "?";
-  const std::string port_text = ":" + std::to_string(port());
-  if (family() == AF_INET6) return "[" + std::string(host) + "]" + port_text;
-  return host + port_text;
+AddressText::AddressText(std::string_view text) noexcept
+    : size_(static_cast<std::uint8_t>(std::min(text.size(), kCapacity))) {
+  std::copy_n(text.data(), size_, octets_.data());
+}
+
+std::string SocketAddress::text() const { return std::string(shown().view()); }
+
+AddressText SocketAddress::shown() const noexcept {
+  char host[AddressText::kCapacity];
+  char all[AddressText::kCapacity];
+  if (family() != AF_INET && family() != AF_INET6) return AddressText("unspecified");
+  if (getnameinfo(get(), size(), host, sizeof host, nullptr, 0, NI_NUMERICHOST) != 0) {
+    return AddressText("?");
+  }
+  const char* const format = family() == AF_INET6 ? "[%s]:%u" : "%s:%u";
+  const int length = std::snprintf(all, sizeof all, format, host, unsigned{port()});
+  return AddressText(
+      {all, std::min(static_cast<std::size_t>(std::max(length, 0)), sizeof all - 1)});
 }
 
 }  // namespace weft

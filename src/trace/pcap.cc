@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <cstring>
 #include <map>
+#include <new>
 #include <set>
 #include <utility>
 #include <vector>
@@ -18,6 +19,7 @@
 #include "os/clock.h"
 #include "os/fd.h"
 #include "os/lock.h"
+#include "os/log.h"
 #include "os/with_pid.h"
 #include "wire/fpdu.h"
 
@@ -83,14 +85,14 @@ class PcapFile {
   explicit PcapFile(os::Fd fd) : fd_(std::move(fd)) {}
 
   // False: the other end of this connection is traced by this process already.
-  [[nodiscard]] bool claim(const std::string& local, const std::string& peer) {
+  [[nodiscard]] bool claim(const AddressText& local, const AddressText& peer) {
     if (fork_.forked()) return false;
     const os::MutexLock lock(mutex_);
     if (claimed_.contains({peer, local})) return false;
     claimed_.insert({local, peer});
     return true;
   }
-  void release(const std::string& local, const std::string& peer) {
+  void release(const AddressText& local, const AddressText& peer) noexcept {
     if (fork_.forked()) return;
     const os::MutexLock lock(mutex_);
     const auto found = claimed_.find({local, peer});
@@ -132,7 +134,7 @@ class PcapFile {
   const os::ForkGuard fork_;
   os::Fd fd_;
   os::Mutex mutex_;
-  std::multiset<std::pair<std::string, std::string>> claimed_ WEFT_GUARDED_BY(mutex_);
+  std::multiset<std::pair<AddressText, AddressText>> claimed_ WEFT_GUARDED_BY(mutex_);
   std::uint32_t isn_ WEFT_GUARDED_BY(mutex_) = 0;
   Bytes record_ WEFT_GUARDED_BY(mutex_);
 };
@@ -263,7 +265,7 @@ Trace::Trace(std::shared_ptr<PcapFile> file, const SocketAddress& local, const S
       theirs_(std::make_unique<Direction>()) {
   ours_->from = theirs_->to = local;
   ours_->to = theirs_->from = peer;
-  if (!file_->claim(local.text(), peer.text())) {
+  if (!file_->claim(local.shown(), peer.shown())) {
     file_.reset();
     return;
   }
@@ -271,16 +273,36 @@ Trace::Trace(std::shared_ptr<PcapFile> file, const SocketAddress& local, const S
   theirs_->next_seq = file_->next_isn();
   Direction& first = initiator ? *ours_ : *theirs_;
   Direction& second = initiator ? *theirs_ : *ours_;
-  first.packet(*file_, 0, kSyn, nullptr, 0);
-  second.packet(*file_, first.next_seq, kSyn | kAck, nullptr, 0);
-  first.packet(*file_, second.next_seq, kAck, nullptr, 0);
+  if_there_is_room([&] {
+    first.packet(*file_, 0, kSyn, nullptr, 0);
+    second.packet(*file_, first.next_seq, kSyn | kAck, nullptr, 0);
+    first.packet(*file_, second.next_seq, kAck, nullptr, 0);
+  });
 }
 
 Trace::~Trace() {
+  if_there_is_room([&] {
+    flush(*ours_, *theirs_, true);
+    flush(*theirs_, *ours_, true);
+  });
+  if (file_ != nullptr) file_->release(ours_->from.shown(), ours_->to.shown());
+}
+
+template <class Write>
+void Trace::if_there_is_room(Write write) noexcept {
   if (file_ == nullptr) return;
-  flush(*ours_, *theirs_, true);
-  flush(*theirs_, *ours_, true);
-  file_->release(ours_->from.text(), ours_->to.text());
+  try {
+    write();
+  } catch (const std::bad_alloc&) {
+    give_up();
+  }
+}
+
+void Trace::give_up() noexcept {
+  os::log(LogLevel::kError, "no memory to capture the connection {} - {} further",
+          ours_->from.shown().view(), ours_->to.shown().view());
+  file_->release(ours_->from.shown(), ours_->to.shown());
+  file_.reset();
 }
 
 void Trace::flush(Direction& from, Direction& to, bool all) {
@@ -298,7 +320,7 @@ void Trace::flush(Direction& from, Direction& to, bool all) {
 // Whole frames are written at once, as many to a packet as fit; the rest waits for what completes
 // it.
 void Trace::feed(Direction& from, Direction& to, const std::uint8_t* data, std::size_t size) {
-  if (file_ == nullptr || from.closed) return;
+  if (from.closed) return;
   while (size != 0) {
     const std::size_t some = std::min(size, kPayloadMax);
     from.pending.insert(from.pending.end(), data, data + some);
@@ -318,7 +340,7 @@ void Trace::by_ring(bool tx, bool rx) noexcept {
 }
 
 void Trace::fin(Direction& from, Direction& to) {
-  if (file_ == nullptr || from.closed) return;
+  if (from.closed) return;
   flush(from, to, true);
   from.packet(*file_, to.next_seq, kFin | kAck, nullptr, 0);
   from.closed = true;
@@ -335,28 +357,33 @@ void Trace::feed(Direction& from, Direction& to, std::span<const Slice> slices, 
 }
 
 void Trace::tx(std::span<const Slice> slices, std::size_t bytes) {
-  feed(*ours_, *theirs_, slices, bytes);
+  if_there_is_room([&] { feed(*ours_, *theirs_, slices, bytes); });
 }
 void Trace::rx(std::span<const Slice> slices, std::size_t bytes) {
-  feed(*theirs_, *ours_, slices, bytes);
+  if_there_is_room([&] { feed(*theirs_, *ours_, slices, bytes); });
 }
 
 void Trace::tx(std::span<const std::uint8_t> bytes) {
-  feed(*ours_, *theirs_, bytes.data(), bytes.size());
+  if_there_is_room([&] { feed(*ours_, *theirs_, bytes.data(), bytes.size()); });
 }
 void Trace::rx(std::span<const std::uint8_t> bytes) {
-  feed(*theirs_, *ours_, bytes.data(), bytes.size());
+  if_there_is_room([&] { feed(*theirs_, *ours_, bytes.data(), bytes.size()); });
 }
-void Trace::tx_fin() { fin(*ours_, *theirs_); }
-void Trace::rx_fin() { fin(*theirs_, *ours_); }
+void Trace::tx_fin() {
+  if_there_is_room([&] { fin(*ours_, *theirs_); });
+}
+void Trace::rx_fin() {
+  if_there_is_room([&] { fin(*theirs_, *ours_); });
+}
 
 void Trace::reset(bool by_us) {
-  if (file_ == nullptr) return;
   Direction& from = by_us ? *ours_ : *theirs_;
   Direction& to = by_us ? *theirs_ : *ours_;
-  flush(from, to, true);
-  from.packet(*file_, to.next_seq, kRst | kAck, nullptr, 0);
-  from.closed = to.closed = true;
+  if_there_is_room([&] {
+    flush(from, to, true);
+    from.packet(*file_, to.next_seq, kRst | kAck, nullptr, 0);
+    from.closed = to.closed = true;
+  });
 }
 
 // --- Tracer ---

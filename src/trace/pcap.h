@@ -2,7 +2,8 @@
 //
 // IP and TCP headers are made up (with right sequence numbers and checksums), payload is cut where
 // FPDUs end, so that the dissectors for MPA, DDP and RDMAP see whole ones. Any thread; a trace
-// belongs to one connection, whose owner calls it from one thread at a time.
+// belongs to one connection, whose owner calls it from one thread at a time. Where there is no
+// memory, the trace of that connection ends, and the log says so.
 #pragma once
 
 #include <weft/address.h>
@@ -47,6 +48,10 @@ class Trace {
   void feed(Direction& from, Direction& to, std::span<const Slice> slices, std::size_t bytes);
   void fin(Direction& from, Direction& to);
   void flush(Direction& from, Direction& to, bool all);
+  // A capture is not worth a connection: where there is no memory for it, it ends.
+  template <class Write>
+  void if_there_is_room(Write write) noexcept;
+  void give_up() noexcept;
 
   std::shared_ptr<PcapFile> file_;
   std::unique_ptr<Direction> ours_, theirs_;

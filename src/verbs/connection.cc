@@ -271,6 +271,11 @@ void ConnectionImpl::post(Lock& lock, ConnectionEvent event) {
 
 void ConnectionImpl::set_up_failed(Lock& lock, Type type, Error error, std::string_view why,
                                    std::span<const std::uint8_t> private_data) {
+  // Nothing may fail behind the end: nobody would tell of it.
+  ConnectionEvent event;
+  event.type = type;
+  event.error = error;
+  event.private_data.assign(private_data.begin(), private_data.end());
   attempts_.wait_no_more(lock);
   port_search_.stop(lock, std::nullopt);
   socket_.stand_down();
@@ -278,18 +283,14 @@ void ConnectionImpl::set_up_failed(Lock& lock, Type type, Error error, std::stri
   release_qp(lock);
   phase_.on(ConnectionStep::kEnded);
   // The application learns it from the event.
-  device_->note_refused(LogLevel::kInfo, peer_.text(), why);
-  ConnectionEvent event;
-  event.type = type;
-  event.error = error;
-  event.private_data.assign(private_data.begin(), private_data.end());
+  device_->note_refused(LogLevel::kInfo, peer_.shown().view(), why);
   post(lock, std::move(event));
 }
 
 void ConnectionImpl::report_established(Lock& lock) {
   device_->note_opened();
   os::log(LogLevel::kInfo, "connection {} - {} established: MPA revision {}, CRC {}, {}, ULPDU {}",
-          local_.text(), peer_.text(), info_.mpa_revision, info_.crc ? "on" : "off",
+          local_.shown().view(), peer_.shown().view(), info_.mpa_revision, info_.crc ? "on" : "off",
           info_.congestion, info_.max_ulpdu);
   ConnectionEvent event;
   event.type = Type::kEstablished;
@@ -340,11 +341,11 @@ void ConnectionImpl::report_down(Lock& lock) {
   event.error = error_of(failure);
   if (session_.is_established()) {
     event.type = Type::kDisconnected;
-    os::log(LogLevel::kInfo, "connection {} - {} down: {}", local_.text(), peer_.text(),
-            failure.text());
+    os::log(LogLevel::kInfo, "connection {} - {} down: {}", local_.shown().view(),
+            peer_.shown().view(), failure.text());
   } else {
     event.type = Type::kConnectError;
-    device_->note_refused(LogLevel::kInfo, peer_.text(), failure.text());
+    device_->note_refused(LogLevel::kInfo, peer_.shown().view(), failure.text());
   }
   post(lock, std::move(event));
 }

@@ -169,7 +169,7 @@ void ConnectionImpl::on_connected(Lock& lock, SocketAddress reached) {
   // One that was bound to an address and a port keeps them.
   const bool bound = local_.family() != AF_UNSPEC && !local_.is_any() && local_.port() != 0;
   const SocketAddress local = bound ? local_ : io::local_address(socket_.get());
-  if (local.text() == reached.text()) {
+  if (local.shown() == reached.shown()) {
     // Two SYNs of one socket have met: nobody listens at a port that the kernel then chose for us.
     tcp_failed(lock, Error::kRefused);
     return;

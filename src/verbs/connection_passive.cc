@@ -117,7 +117,7 @@ void ConnectionImpl::request_failed(Lock& lock, std::string_view why, bool with_
   socket_.stand_down();
   socket_.close(with_reset);
   phase_.on(ConnectionStep::kEnded);
-  device_->note_refused(LogLevel::kWarning, peer_.text(), why);
+  device_->note_refused(LogLevel::kWarning, peer_.shown().view(), why);
 }
 
 void ConnectionImpl::settle_listener(Lock& lock) {
@@ -229,7 +229,7 @@ Status ConnectionImpl::reject(std::span<const std::uint8_t> private_data) {
   socket_.stand_down();
   socket_.close(false);
   phase_.on(ConnectionStep::kEnded);
-  device_->note_refused(LogLevel::kInfo, peer_.text(), "rejected by our application");
+  device_->note_refused(LogLevel::kInfo, peer_.shown().view(), "rejected by our application");
   return {};
 }
 

@@ -20,8 +20,9 @@ void QueuePairImpl::raise(AsyncEventType type) {
 
 void QueuePairImpl::log_violation(proto::Violation violation, TerminateCode code, bool by_peer) {
   if (!os::log_enabled(LogLevel::kInfo)) return;
-  const std::string peer =
-      connection_ == nullptr ? std::string("?") : connection_->peer_address().text();
+  const AddressText address =
+      connection_ == nullptr ? AddressText("?") : connection_->peer_address().shown();
+  const std::string_view peer = address.view();
   if (by_peer) {
     os::log(LogLevel::kInfo, "qp {}: {} sent Terminate {}/{}/{:02x}: {}", number(), peer,
             code.layer, code.etype, code.code, weft::describe(code));
@@ -48,7 +49,7 @@ void QueuePairImpl::stream_down(proto::StreamEnd how, TerminateCode code, bool b
   queues_.flush_receives();
   tell_last_receive();
   notices_.add([&](QpNotices::Notices& n) {
-    n.connection = connection_;
+    n.connection = std::move(connection_);
     n.down = true;
     n.how = how;
     n.code = code;

@@ -7,7 +7,7 @@ namespace weft::verbs {
 bool RefusedPeers::enter(const SocketAddress& peer, std::weak_ptr<ConnectionImpl> connection) {
   const ConnectionImpl* const key = connection.lock().get();
   const os::MutexLock lock(mutex_);
-  std::deque<Waiting>& waiting = peers_[peer.text()];
+  std::deque<Waiting>& waiting = peers_[peer.shown()];
   const bool there = std::any_of(waiting.begin(), waiting.end(),
                                  [key](const Waiting& other) { return other.key == key; });
   if (!there) waiting.push_back({key, std::move(connection)});
@@ -18,7 +18,7 @@ bool RefusedPeers::join(const SocketAddress& peer, std::weak_ptr<ConnectionImpl>
   const ConnectionImpl* const key = connection.lock().get();
   const os::MutexLock lock(mutex_);
   if (peers_.empty()) return false;
-  const auto found = peers_.find(peer.text());
+  const auto found = peers_.find(peer.shown());
   if (found == peers_.end()) return false;
   found->second.push_back({key, std::move(connection)});
   return true;
@@ -27,7 +27,7 @@ bool RefusedPeers::join(const SocketAddress& peer, std::weak_ptr<ConnectionImpl>
 std::shared_ptr<ConnectionImpl> RefusedPeers::leave(const SocketAddress& peer,
                                                     const ConnectionImpl& connection) {
   const os::MutexLock lock(mutex_);
-  const auto found = peers_.find(peer.text());
+  const auto found = peers_.find(peer.shown());
   if (found == peers_.end()) return nullptr;
   std::deque<Waiting>& waiting = found->second;
   const bool was_first = waiting.front().key == &connection;

@@ -8,9 +8,8 @@
 #include <weft/address.h>
 
 #include <deque>
+#include <map>
 #include <memory>
-#include <string>
-#include <unordered_map>
 
 #include "os/lock.h"
 
@@ -34,7 +33,7 @@ class RefusedPeers {
     std::weak_ptr<ConnectionImpl> connection;
   };
   os::Mutex mutex_;
-  std::unordered_map<std::string, std::deque<Waiting>> peers_ WEFT_GUARDED_BY(mutex_);
+  std::map<AddressText, std::deque<Waiting>> peers_ WEFT_GUARDED_BY(mutex_);
 };
 
 }  // namespace weft::verbs

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <cassert>
+#include <new>
+#include <utility>
 
 #include "verbs/cq.h"
 #include "verbs/posting.h"
@@ -61,9 +63,9 @@ Posted WorkQueues::post_receives(std::span<const RecvWr> wrs) {
 }
 
 bool WorkQueues::take_receive(proto::RecvWqe& out) {
-  if (cut_off_ != nullptr && reuses_cut_off_) {
+  if (has_cut_off_ && reuses_cut_off_) {
     copy_recv(cut_off_->wqe, out);
-    cut_off_.reset();
+    has_cut_off_ = false;
     return true;
   }
   if (srq_ != nullptr) {
@@ -77,9 +79,16 @@ bool WorkQueues::take_receive(proto::RecvWqe& out) {
   return true;
 }
 
-void WorkQueues::cut_off(const proto::RecvWqe& wqe) {
-  cut_off_ = std::make_unique<CutOff>();
+void WorkQueues::cut_off(const proto::RecvWqe& wqe) noexcept {
+  assert(cut_off_ != nullptr);
   copy_recv(wqe, cut_off_->wqe);
+  has_cut_off_ = true;
+}
+
+Status WorkQueues::reserve_cut_off() {
+  if (cut_off_ == nullptr) cut_off_.reset(new (std::nothrow) CutOff);
+  if (cut_off_ == nullptr) return fail(Error::kNoMemory);
+  return {};
 }
 
 void WorkQueues::complete(const proto::SendDone& done) {
@@ -124,9 +133,9 @@ void WorkQueues::complete(const proto::RecvDone& done) {
 }
 
 void WorkQueues::flush_receives() {
-  if (const std::unique_ptr<CutOff> first = std::move(cut_off_)) {
+  if (std::exchange(has_cut_off_, false)) {
     proto::RecvDone done;
-    done.wr_id = first->wqe.wr_id;
+    done.wr_id = cut_off_->wqe.wr_id;
     done.status = WcStatus::kFlushed;
     complete(done);
   }
@@ -168,7 +177,7 @@ void WorkQueues::forget_sends() noexcept {
 }
 
 void WorkQueues::forget_receives() noexcept {
-  cut_off_.reset();
+  has_cut_off_ = false;
   if (!has_own_receives()) return;
   while (rq_.head() != rq_.tail()) rq_.retire();
   received_ = rq_.head();

@@ -69,7 +69,10 @@ class WorkQueues {
   [[nodiscard]] bool take_receive(proto::RecvWqe& out);
   // The connection went while this receive was open. An unreliable queue pair gives it to the next
   // message; a reliable one, which has no next connection then, flushes it with the others.
-  void cut_off(const proto::RecvWqe& wqe);
+  //   REQUIRES: reserve_cut_off() has been called
+  void cut_off(const proto::RecvWqe& wqe) noexcept;
+  // For queue pairs whose requests outlive a connection.  kNoMemory
+  [[nodiscard]] Status reserve_cut_off();
 
   // --- completions ---
   void complete(const proto::SendDone& done);
@@ -118,7 +121,8 @@ class WorkQueues {
   std::shared_ptr<CompletionQueueImpl> send_cq_;
   std::shared_ptr<CompletionQueueImpl> recv_cq_;
   const std::shared_ptr<SharedReceiveQueueImpl> srq_;
-  std::unique_ptr<CutOff> cut_off_;
+  std::unique_ptr<CutOff> cut_off_;  // room for one
+  bool has_cut_off_ = false;
   os::SpinLock sq_lock_;  // producers of sq_
   proto::SendQueue sq_;
   os::SpinLock rq_lock_;  // producers of rq_

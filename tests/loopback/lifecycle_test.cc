@@ -367,6 +367,20 @@ TEST(Lifecycle, UsersAreCountedUntilTheyAreGone) {
   EXPECT_EQ(host.pd->users(), before);
 }
 
+TEST(Lifecycle, AConnectionThatIsOverGoesThoughItsQueuePairStays) {
+  Host host;
+  Endpoint a(host), b(host);
+  const std::size_t before = host.device->users();
+  connect(host, a, host, b);
+  must(a.connection->disconnect(), "disconnect");
+  take_event(*a.events, Type::kDisconnected);
+  take_event(*b.events, Type::kDisconnected);
+  a.connection.reset();
+  b.connection.reset();
+  EXPECT_TRUE(eventually([&] { return host.device->users() == before; }))
+      << host.device->users() << " users, not " << before;
+}
+
 TEST(Lifecycle, CountersCountBothDirections) {
   Pair pair;
   Memory memory(pair.host, 1000);

@@ -152,14 +152,14 @@ inline rdma_cm_id* make_id(rdma_event_channel* channel) {
   return id;
 }
 
-// A listener on 127.0.0.1, its port chosen by the system unless one is given.
+// A listener, its port chosen by the system unless one is given.
 struct Listening {
   ChannelPtr channel = make_channel();
   rdma_cm_id* id = nullptr;
   std::uint16_t port = 0;
 
-  explicit Listening(int backlog = 16, std::uint16_t wanted = 0) {
-    auto any = v4("127.0.0.1", wanted);
+  explicit Listening(int backlog = 16, std::uint16_t wanted = 0, const char* here = "127.0.0.1") {
+    auto any = v4(here, wanted);
     EXPECT_EQ(rdma_create_id(channel.get(), &id, this, RDMA_PS_TCP), 0);
     EXPECT_EQ(rdma_bind_addr(id, generic(any)), 0);
     EXPECT_EQ(rdma_listen(id, backlog), 0);

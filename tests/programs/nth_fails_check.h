@@ -15,6 +15,8 @@ using test::Fails;
 using test::NthFails;
 using test::open_descriptors;
 
+// Its text is too long to be kept within a std::string: what makes one takes memory.
+inline constexpr const char* kHere = "127.100.100.100";
 inline constexpr Fails kBoth[] = {Fails::kAllocation, Fails::kSystemCall};
 
 inline bool says(int error, int failed) {

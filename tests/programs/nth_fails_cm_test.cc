@@ -42,7 +42,7 @@ rdma_cm_id* next_of_type(rdma_event_channel* channel, int type) {
 
 // A client that nothing fails for is served.
 void expect_served(const Listening& listening) {
-  Calling calling(listening.port);
+  Calling calling(listening.port, kHere);
   calling.connect();
   rdma_cm_id* const id = next_of_type(listening.channel.get(), RDMA_CM_EVENT_CONNECT_REQUEST);
   ASSERT_NE(id, nullptr);
@@ -52,10 +52,10 @@ void expect_served(const Listening& listening) {
 }
 
 TEST(NthFailsOfCm, ARequestIsFetchedOrRefused) {
-  const Listening listening(1);  // one that is lost is missed
+  const Listening listening(1, 0, kHere);  // one that is lost is missed
   each_way([&](NthFails& fails) {
     {
-      Calling calling(listening.port);
+      Calling calling(listening.port, kHere);
       calling.connect();
       ASSERT_TRUE(readable(listening.channel->fd));
       rdma_cm_event* event = nullptr;
@@ -86,7 +86,7 @@ struct SyncListening {
     hints.ai_port_space = RDMA_PS_TCP;
     hints.ai_flags = RAI_PASSIVE;
     rdma_addrinfo* where = nullptr;
-    EXPECT_EQ(rdma_getaddrinfo("127.0.0.1", nullptr, &hints, &where), 0);
+    EXPECT_EQ(rdma_getaddrinfo(kHere, nullptr, &hints, &where), 0);
     ibv_qp_init_attr attr = rc_attributes(nullptr);
     EXPECT_EQ(rdma_create_ep(&id, where, nullptr, &attr), 0);
     EXPECT_EQ(rdma_listen(id, 1), 0);
@@ -102,7 +102,7 @@ TEST(NthFailsOfCm, ASynchronousRequestIsFetchedWithItsQueuePairOrRefused) {
   const SyncListening listening;
   each_way([&](NthFails& fails) {
     for (NthFails none(Fails::kAllocation, 0); NthFails * now : {&fails, &none}) {
-      Calling calling(listening.port);
+      Calling calling(listening.port, kHere);
       calling.connect();
       rdma_cm_id* id = nullptr;
       const int got = now->during([&] { return rdma_get_request(listening.id, &id); });
@@ -120,7 +120,7 @@ TEST(NthFailsOfCm, ASynchronousRequestIsFetchedWithItsQueuePairOrRefused) {
 
 // Two ends; `active` has asked.
 struct Ends {
-  explicit Ends(const Listening& l) : listening(l), calling(l.port) {
+  explicit Ends(const Listening& l) : listening(l), calling(l.port, kHere) {
     calling.connect();
     passive = next_of_type(l.channel.get(), RDMA_CM_EVENT_CONNECT_REQUEST);
     if (passive == nullptr) return;
@@ -159,7 +159,7 @@ struct Ends {
 
 // On a RoCE-like device the queue pair is made ready when the answer is fetched.
 TEST(NthFailsOfCm, TheAnswerIsFetchedAndBothEndsHearTheSame) {
-  const Listening listening;
+  const Listening listening(16, 0, kHere);
   each_way([&](NthFails& fails) {
     Ends ends(listening);
     rdma_conn_param params{};
@@ -187,7 +187,7 @@ TEST(NthFailsOfCm, TheAnswerIsFetchedAndBothEndsHearTheSame) {
 }
 
 TEST(NthFailsOfCm, ARejectionIsHeardOfWhateverFails) {
-  const Listening listening;
+  const Listening listening(16, 0, kHere);
   each_way([&](NthFails& fails) {
     const Ends ends(listening);
     const char why[] = "no";
@@ -200,7 +200,7 @@ TEST(NthFailsOfCm, ARejectionIsHeardOfWhateverFails) {
 }
 
 TEST(NthFailsOfCm, ADisconnectEndsBothWhateverFails) {
-  const Listening listening;
+  const Listening listening(16, 0, kHere);
   for (const bool active : {true, false}) {
     each_way([&](NthFails& fails) {
       Ends ends(listening);
@@ -217,9 +217,9 @@ TEST(NthFailsOfCm, ADisconnectEndsBothWhateverFails) {
 // --- what destroys ---
 
 TEST(NthFailsOfCm, SharedReceiveQueuesAreMadeOrNot) {
-  const Listening listening;
+  const Listening listening(16, 0, kHere);
   const ChannelPtr channel = make_channel();
-  auto peer = v4("127.0.0.1", listening.port);
+  auto peer = v4(kHere, listening.port);
   const auto resolved = [&] {
     rdma_cm_id* id = make_id(channel.get());
     EXPECT_EQ(rdma_resolve_addr(id, nullptr, generic(peer), 2000), 0);
@@ -236,7 +236,7 @@ TEST(NthFailsOfCm, SharedReceiveQueuesAreMadeOrNot) {
 }
 
 TEST(NthFailsOfCm, WhatDestroysAnEndNeedsNoMemory) {
-  const Listening listening;
+  const Listening listening(16, 0, kHere);
   for (const bool active : {true, false}) {
     each_way([&](NthFails& fails) {
       Ends ends(listening);
@@ -255,7 +255,7 @@ TEST(NthFailsOfCm, WhatDestroysAnEndNeedsNoMemory) {
 }
 
 TEST(NthFailsOfCm, WhatDestroysARequestNeedsNoMemory) {
-  const Listening listening;
+  const Listening listening(16, 0, kHere);
   each_way([&](NthFails& fails) {
     Ends ends(listening);
     rdma_destroy_qp(ends.passive);
@@ -269,8 +269,8 @@ TEST(NthFailsOfCm, WhatDestroysARequestNeedsNoMemory) {
 // A request is in the channel, and another may be on its way.
 TEST(NthFailsOfCm, WhatDestroysAListenerNeedsNoMemory) {
   each_way([&](NthFails& fails) {
-    Listening listening;
-    Calling calling(listening.port);
+    Listening listening(16, 0, kHere);
+    Calling calling(listening.port, kHere);
     calling.connect();
     ASSERT_TRUE(readable(listening.channel->fd));
     EXPECT_EQ(fails.during([&] {
@@ -285,12 +285,12 @@ TEST(NthFailsOfCm, WhatDestroysAListenerNeedsNoMemory) {
 }
 
 TEST(NthFailsOfCm, WhatDestroysAnEndpointNeedsNoMemory) {
-  const Listening listening;
+  const Listening listening(16, 0, kHere);
   rdma_addrinfo hints{};
   hints.ai_port_space = RDMA_PS_TCP;
   rdma_addrinfo* where = nullptr;
   const std::string port = std::to_string(listening.port);
-  ASSERT_EQ(rdma_getaddrinfo("127.0.0.1", port.c_str(), &hints, &where), 0);
+  ASSERT_EQ(rdma_getaddrinfo(kHere, port.c_str(), &hints, &where), 0);
   each_way([&](NthFails& fails) {
     rdma_cm_id* id = nullptr;
     ibv_qp_init_attr attr = rc_attributes(nullptr);

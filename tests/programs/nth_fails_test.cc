@@ -144,10 +144,10 @@ TEST(NthFails, ChannelsAndIdsAreMadeOrNot) {
 }
 
 TEST(NthFails, StepsOfAnIdAreDoneOrNot) {
-  const Listening listening;
+  const Listening listening(16, 0, kHere);
   const ChannelPtr channel = make_channel();
-  auto any = v4("127.0.0.1", 0);
-  auto peer = v4("127.0.0.1", listening.port);
+  auto any = v4(kHere, 0);
+  auto peer = v4(kHere, listening.port);
   const auto fresh = [&] { return make_id(channel.get()); };
   const auto resolved = [&] {
     rdma_cm_id* id = fresh();
@@ -184,9 +184,9 @@ void end_request(rdma_event_channel* active, rdma_event_channel* passive) {
 }
 
 TEST(NthFails, AConnectIsHeardOfOrFails) {
-  const Listening listening;
+  const Listening listening(16, 0, kHere);
   const ChannelPtr channel = make_channel();
-  auto peer = v4("127.0.0.1", listening.port);
+  auto peer = v4(kHere, listening.port);
   const auto ready = [&] {
     rdma_cm_id* id = make_id(channel.get());
     EXPECT_EQ(rdma_resolve_addr(id, nullptr, generic(peer), 2000), 0);
@@ -208,10 +208,10 @@ TEST(NthFails, AConnectIsHeardOfOrFails) {
 
 // The passive end, where a request is answered.
 TEST(NthFails, ARequestIsFetchedAndAcceptedOrNot) {
-  const Listening listening;
+  const Listening listening(16, 0, kHere);
   std::unique_ptr<Calling> calling;
   const auto asked = [&] {
-    calling = std::make_unique<Calling>(listening.port);
+    calling = std::make_unique<Calling>(listening.port, kHere);
     calling->connect();
     NextEvent request(listening.channel.get());
     EXPECT_EQ(request.type(), RDMA_CM_EVENT_CONNECT_REQUEST);
@@ -235,12 +235,12 @@ TEST(NthFails, ARequestIsFetchedAndAcceptedOrNot) {
 }
 
 TEST(NthFails, EndpointsAreMadeOrNot) {
-  const Listening listening;
+  const Listening listening(16, 0, kHere);
   rdma_addrinfo hints{};
   hints.ai_port_space = RDMA_PS_TCP;
   rdma_addrinfo* where = nullptr;
   const std::string port = std::to_string(listening.port);
-  ASSERT_EQ(rdma_getaddrinfo("127.0.0.1", port.c_str(), &hints, &where), 0);
+  ASSERT_EQ(rdma_getaddrinfo(kHere, port.c_str(), &hints, &where), 0);
   check(thing<rdma_cm_id>(
       "active endpoint",
       [&]() -> rdma_cm_id* {
@@ -254,7 +254,7 @@ TEST(NthFails, EndpointsAreMadeOrNot) {
       }));
   rdma_freeaddrinfo(where);
   hints.ai_flags = RAI_PASSIVE;
-  ASSERT_EQ(rdma_getaddrinfo("127.0.0.1", nullptr, &hints, &where), 0);
+  ASSERT_EQ(rdma_getaddrinfo(kHere, nullptr, &hints, &where), 0);
   check(thing<rdma_cm_id>(
       "passive endpoint",
       [&]() -> rdma_cm_id* {
