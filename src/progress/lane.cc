@@ -422,8 +422,8 @@ void Lane::step_path() {
 void Lane::update_deadline(Instant next) {
   assert(is_held());
   shard_->home().forget_timer(timers_.deadline);
-  timers_.at = next;
   timers_.deadline = next.is_never() ? 0 : shard_->home().schedule(next, as_handler());
+  timers_.at = timers_.deadline == 0 ? Instant::never() : next;  // the next turn tries again
 }
 
 // --- sight ---

@@ -100,8 +100,10 @@ void ShardOwner::watch_callers() {
       watching_.exchange(true, std::memory_order_seq_cst)) {
     return;
   }
-  // The next look tries again.
-  if (!start_timer(kCallersGone, watch_timer_)) watching_.store(false, std::memory_order_seq_cst);
+  if (start_timer(kCallersGone, watch_timer_)) return;
+  // Nobody would find out that callers look no more. They take it again when they look on.
+  watching_.store(false, std::memory_order_seq_cst);
+  give();
 }
 
 void ShardOwner::look_after_callers() {

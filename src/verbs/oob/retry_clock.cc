@@ -15,14 +15,15 @@ constexpr Duration kLate{20'000'000};
 }  // namespace
 
 void RetryClock::start(Duration limit, std::weak_ptr<io::Handler> handler) {
-  runs_ = true;
+  wanted_ = true;
+  limit_ = limit;
   missed_ = Duration{0};
   handler_ = std::move(handler);
   if (limit != Duration::max()) set_timer(limit);
 }
 
 void RetryClock::stop() {
-  runs_ = there_ = overdue_ = false;
+  wanted_ = there_ = overdue_ = false;
   engine_.forget_timer(timer_);
   timer_ = 0;
 }
@@ -30,6 +31,7 @@ void RetryClock::stop() {
 void RetryClock::peer_is_not_there() {
   there_ = false;
   if (overdue_) set_timer(Duration{0});
+  if (wanted_ && !runs()) set_timer(limit_);
 }
 
 bool RetryClock::is_over(io::TimerId id) {

@@ -16,7 +16,10 @@ class RetryClock {
  public:
   explicit RetryClock(io::Engine& engine) noexcept : engine_(engine) {}
 
-  [[nodiscard]] bool runs() const noexcept { return runs_; }
+  // False behind start(): there was no memory for a timer, and whoever looks starts it again.
+  [[nodiscard]] bool runs() const noexcept {
+    return wanted_ && (timer_ != 0 || limit_ == Duration::max());
+  }
   // `limit` may be Duration::max(). The timer goes to `handler`, which asks is_over().
   void start(Duration limit, std::weak_ptr<io::Handler> handler);
   void stop();
@@ -35,9 +38,10 @@ class RetryClock {
   io::Engine& engine_;
   std::weak_ptr<io::Handler> handler_;
   io::TimerId timer_ = 0;
+  Duration limit_{0};
   Instant due_{};
   Duration missed_{0};  // while this process did not run
-  bool runs_ = false;
+  bool wanted_ = false;
   bool there_ = false;
   bool overdue_ = false;  // the retries are used up, and the peer has got more time
 };

@@ -97,6 +97,8 @@ Status QueuePairImpl::link(std::unique_ptr<io::Transport> transport,
       result = fail(Error::kBadState);
       return;
     }
+    result = queues_.reserve_cut_off();
+    if (!result) return;
     wired_.peer_psn = peer_psn;
     proto::StreamParams mine = params;
     mine.id = stream_id();
@@ -132,7 +134,15 @@ void QueuePairImpl::look_for_waiting_work() {
 void QueuePairImpl::note_waiting_work() {
   if (!is_wired() || queues_.sends().size() == 0 || lane_.live()) return;
   const bool due = state() == QpState::kRts || (state() == QpState::kSqd && wired_.stranded);
-  if (due && wired_.wiring->work_waits()) lose_work();
+  if (!due) return;
+  switch (wired_.wiring->work_waits()) {
+    case Wiring::Wait::kGoesOn: return;
+    case Wiring::Wait::kLost: return lose_work();
+    case Wiring::Wait::kOver: break;
+  }
+  queues_.await_posts();
+  queues_.flush_sends(WcStatus::kRetryExceeded);
+  static_cast<void>(end());
 }
 
 // The stream is down. True: the queue pair stays as it is. To it, a peer that went is one that does
@@ -163,10 +173,8 @@ bool QueuePairImpl::retries_exhausted(std::uint32_t generation) {
     if (queues_.sends().size() == 0) return;
     if (type_ == QpType::kUc) return lose_work();
     failed = true;
-    state_.store(QpState::kError, std::memory_order_release);
     queues_.flush_sends(WcStatus::kRetryExceeded);
-    queues_.flush_receives();
-    tell_last_receive();
+    static_cast<void>(end());
   });
   return failed;
 }

@@ -119,7 +119,7 @@ void Wiring::link_lost(std::uint32_t generation, LinkEnd how) {
     os::log(LogLevel::kInfo,
             "qp {:#x}: qp {:#x} at {} has gone while requests were outstanding: they end when the "
             "retries are used up",
-            mine_.number, peer_.number, peer_address_.text());
+            mine_.number, peer_.number, peer_address_.shown().view());
   }
   if (phase_ == Phase::kLinking) lost_early_ = true;
   if (phase_ == Phase::kLinked) rest();
@@ -131,15 +131,20 @@ void Wiring::rest() {
   dormant_ = true;
 }
 
-bool Wiring::work_waits() {
+Wiring::Wait Wiring::work_waits() {
   const os::MutexLock lock(mutex_);
-  if (phase_ != Phase::kSeeking) return false;
+  if (phase_ != Phase::kSeeking) return Wait::kGoesOn;
   const bool first = !retries_.runs() && !given_up_;
   if (first) retries_.start(budget(), weak_from_this());
+  // No memory for a timer. Where the peer is sought, the next call that comes to nothing starts it.
+  if (first && !retries_.runs() && stranded_) {
+    unwire();
+    return Wait::kOver;
+  }
   // A program posts when it has heard that the peer is there: the next call does not wait.
   const bool pauses = attempt_.count != 0 && !attempt_.socket && !calling_.any();
   if ((dormant_ || (first && pauses)) && !stranded_) static_cast<void>(seek(Duration{0}));
-  return given_up_;
+  return given_up_ ? Wait::kLost : Wait::kGoesOn;
 }
 
 Duration Wiring::budget() const {
@@ -168,7 +173,7 @@ bool Wiring::psn_agrees(std::uint32_t expected_by_peer) {
   os::log(LogLevel::kWarning,
           "qp {:#x}: it sends from PSN {} on, and {} expects {}: nothing will get through (psn = "
           "lenient would let it)",
-          mine_.number, sender_.psn, peer_address_.text(), expected_by_peer);
+          mine_.number, sender_.psn, peer_address_.shown().view(), expected_by_peer);
   return false;
 }
 
@@ -219,7 +224,7 @@ void Wiring::drop_attempt() {
 
 void Wiring::attempt_failed(std::string_view why) {
   os::log(LogLevel::kDebug, "qp {:#x}: no connection to qp {:#x} at {} yet: {}", mine_.number,
-          peer_.number, peer_address_.text(), why);
+          peer_.number, peer_address_.shown().view(), why);
   retries_.peer_is_not_there();
   try_later();
 }
@@ -233,7 +238,7 @@ void Wiring::declined() {
   const roce::Verdict verdict = attempt_.greeting.verdict();
   if (verdict == roce::Verdict::kOtherSecret && !std::exchange(secret_logged_, true)) {
     os::log(LogLevel::kWarning, "qp {:#x}: no connection to qp {:#x} at {}: {}", mine_.number,
-            peer_.number, peer_address_.text(), describe(verdict));
+            peer_.number, peer_address_.shown().view(), describe(verdict));
   }
   if (verdict == roce::Verdict::kBusy) return try_later();  // it is calling itself
   attempt_failed(describe(verdict));
@@ -461,7 +466,8 @@ void Wiring::hand_over(os::Fd socket, const roce::Hello& peer, bool connector) {
     given_up_ = false;
     retries_.stop();
     os::log(LogLevel::kInfo, "qp {:#x} - qp {:#x} at {}: connected, CRC {}, ULPDU {}", mine_.number,
-            peer_.number, peer_address_.text(), params.crc ? "on" : "off", params.max_ulpdu);
+            peer_.number, peer_address_.shown().view(), params.crc ? "on" : "off",
+            params.max_ulpdu);
     return;
   }
   rest();

@@ -88,9 +88,13 @@ class Wiring final : public HelloAnswerer,
 
   // Whether a peer that expects `peer_psn` first will hear what is sent. With its lane held.
   [[nodiscard]] bool agrees(std::uint32_t peer_psn);
-  // Work waits, and there is no connection: seeks the peer, and the retries count from now. True:
-  // the queue pair is an unreliable one whose peer could not be found; its work is lost.
-  [[nodiscard]] bool work_waits();
+  enum class Wait : std::uint8_t {
+    kGoesOn,
+    kLost,  // the queue pair is an unreliable one whose peer could not be found: so is its work
+    kOver,  // nobody would find out that the retries are used up: they are
+  };
+  // Work waits, and there is no connection: seeks the peer, and the retries count from now.
+  [[nodiscard]] Wait work_waits();
 
   // --- HelloAnswerer ---
   [[nodiscard]] roce::Verdict consider(const roce::Hello& hello, const roce::Gid& source,
