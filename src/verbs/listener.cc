@@ -66,7 +66,7 @@ Status ListenerImpl::adopt(int fd) {
   const os::MutexLock lock(mutex_);
   if (socket_) return fail(Error::kBadState);
   if (auto fit = io::prepare_adopted(fd); !fit) return fit;
-  socket_ = os::Fd(fd);
+  socket_ = os::Fd::closed_in_child(fd);
   local_ = io::local_address(fd);
   return {};
 }
@@ -87,6 +87,7 @@ Status ListenerImpl::take_in(int fd) {
   if (!made) return fail(made.error());
   {
     const os::MutexLock lock(mutex_);
+    if (closed_) return fail(Error::kBadState);
     add_half_open(*made, peer);
   }
   (*made)->start_request(true, false);
@@ -265,7 +266,7 @@ ListenerImpl::Look ListenerImpl::out_of_descriptors() {
     os::log(LogLevel::kError,
             "out of file descriptors (EMFILE; this process may open {}, see ulimit -n): refusing "
             "connections to {}",
-            os::descriptor_limit(), local_.text());
+            os::descriptor_limit(), local_.shown().view());
   }
   if (refused) return out;
   out.more = false;
@@ -275,7 +276,7 @@ ListenerImpl::Look ListenerImpl::out_of_descriptors() {
 
 void ListenerImpl::pause() {
   os::log(LogLevel::kError, "the kernel cannot accept: connections to {} have to wait",
-          local_.text());
+          local_.shown().view());
   paused_ = true;
   look_again_at(os::now() + kDescriptorPause);
   update_watch();

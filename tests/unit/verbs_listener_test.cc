@@ -1,5 +1,10 @@
+#include <netinet/in.h>
 #include <sys/socket.h>
+#include <sys/wait.h>
 #include <unistd.h>
+
+#include <cerrno>
+#include <csignal>
 
 #include <list>
 
@@ -50,6 +55,56 @@ TEST_F(ListenerTest, LingeringConnectionsDoNotHoldThePort) {
     again = second->bind(address);
   }
   EXPECT_TRUE(again);
+}
+
+// A socket of the application that listens at 127.0.0.1.
+os::Fd listening_socket() {
+  os::Fd out(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  sockaddr_in any{};
+  any.sin_family = AF_INET;
+  any.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  EXPECT_EQ(::bind(out.get(), reinterpret_cast<sockaddr*>(&any), sizeof any), 0);
+  EXPECT_EQ(::listen(out.get(), 1), 0);
+  return out;
+}
+
+TEST_F(ListenerTest, AChildOfForkKeepsNoAdoptedSocket) {
+  const auto listener = *host.device->create_listener(new_channel());
+  ASSERT_TRUE(listener->adopt(listening_socket().release()));
+  ASSERT_TRUE(listener->listen(0));
+  const SocketAddress address = listener->local_address();
+  int ready[2];
+  ASSERT_EQ(::pipe(ready), 0);
+  const pid_t child = fork();
+  if (child == 0) {
+    (void)!::write(ready[1], "", 1);
+    while (true) pause();
+  }
+  char octet;
+  EXPECT_EQ(::read(ready[0], &octet, 1), 1);
+  listener->close();
+  const os::Fd late(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  EXPECT_NE(::connect(late.get(), address.get(), address.size()), 0);
+  EXPECT_EQ(errno, ECONNREFUSED);
+  kill(child, SIGKILL);
+  EXPECT_EQ(waitpid(child, nullptr, 0), child);
+  close(ready[0]);
+  close(ready[1]);
+}
+
+TEST_F(ListenerTest, NothingIsHandedInToOneThatIsClosed) {
+  const Passive passive(host);
+  const os::Fd door = listening_socket();
+  sockaddr_in at{};
+  socklen_t size = sizeof at;
+  ASSERT_EQ(getsockname(door.get(), reinterpret_cast<sockaddr*>(&at), &size), 0);
+  const RawSocket client =
+      RawSocket::connect(SocketAddress(reinterpret_cast<const sockaddr*>(&at), size));
+  const int arrived = ::accept4(door.get(), nullptr, nullptr, SOCK_CLOEXEC);
+  passive.listener->close();
+  EXPECT_EQ(passive.listener->hand_in(arrived).error(), Error::kBadState);
+  EXPECT_TRUE(client.closed());
+  EXPECT_EQ(host.device->count(ObjectKind::kConnection), 0U);
 }
 
 TEST_F(ListenerTest, WildcardListenerTakesBothFamilies) {
