@@ -89,9 +89,11 @@ struct PeerDirectory::Arrival final : io::Handler {
     if (owner.is_wanted(*this)) owner.settle(*this);
   }
   void on_timer(io::TimerId /*id*/) override {
+    const auto keep = owner.device();
+    if (keep == nullptr) return;
     if (!owner.is_wanted(*this)) return;
     owner.forget(*this);
-    owner.device_.note_refused(LogLevel::kInfo, source.text(), "no hello in time");
+    owner.device_.note_refused(LogLevel::kInfo, source.shown().view(), "no hello in time");
   }
 
   PeerDirectory& owner;
@@ -177,7 +179,7 @@ Status PeerDirectory::open_port() {
   const auto refuse = [&](Error error, std::string_view why) {
     os::log(LogLevel::kError,
             "no number for another queue pair: roce_ports {}-{} at {}: {}; name a longer range",
-            first, first + count - 1, place_.text(), why);
+            first, first + count - 1, place_.shown().view(), why);
     return fail(error);
   };
   if (ports_.size() >= count) {
@@ -363,7 +365,7 @@ void PeerDirectory::give_way(Arrival& arrival) {
   if (!is_wanted(arrival)) return;
   forget(arrival);
   io::close_with_reset(std::move(arrival.socket));
-  device_.note_refused(LogLevel::kWarning, arrival.source.text(),
+  device_.note_refused(LogLevel::kWarning, arrival.source.shown().view(),
                        "it sent no hello, and others wait for its place");
 }
 
@@ -411,7 +413,7 @@ bool PeerDirectory::say(Arrival& arrival) {
 
 void PeerDirectory::refuse(Arrival& arrival, std::string_view why) {
   forget(arrival);
-  device_.note_refused(LogLevel::kWarning, arrival.source.text(), why);
+  device_.note_refused(LogLevel::kWarning, arrival.source.shown().view(), why);
 }
 
 void PeerDirectory::answer(Arrival& arrival) {
@@ -431,7 +433,7 @@ void PeerDirectory::answer(Arrival& arrival) {
   os::Fd socket = std::move(arrival.socket);
   forget(arrival);
   if (verdict == roce::Verdict::kNotYet && hello.from.gid != gid_of(arrival.source)) {
-    device_.note_refused(LogLevel::kWarning, arrival.source.text(),
+    device_.note_refused(LogLevel::kWarning, arrival.source.shown().view(),
                          "its GID is another address than the one it calls from (a NAT between?)");
   }
   if (verdict != roce::Verdict::kAccept) return;
