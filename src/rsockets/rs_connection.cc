@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <vector>
 
+#include "os/guarded.h"
 #include "os/lock.h"
 
 namespace weft::rsockets {
@@ -50,13 +51,15 @@ class RsConnection::Reports final : public EventChannel {
 
 Result<std::shared_ptr<RsConnection>> RsConnection::create(const std::shared_ptr<Device>& device,
                                                            const RsOptions& options) {
-  std::shared_ptr<RsConnection> made(new RsConnection());
-  auto stream = RsStream::create(*device, options);
-  if (!stream) return fail(stream.error());
-  made->device_ = device;
-  made->stream_ = std::move(*stream);
-  made->reports_ = std::make_shared<Reports>();
-  return made;
+  return os::guarded([&]() -> Result<std::shared_ptr<RsConnection>> {
+    std::shared_ptr<RsConnection> made(new RsConnection());
+    auto stream = RsStream::create(*device, options);
+    if (!stream) return fail(stream.error());
+    made->device_ = device;
+    made->stream_ = std::move(*stream);
+    made->reports_ = std::make_shared<Reports>();
+    return made;
+  });
 }
 
 RsConnection::~RsConnection() = default;
@@ -71,9 +74,16 @@ ConnectionParams RsConnection::params(std::span<const std::uint8_t> extra) const
 
 Status RsConnection::connect(int fd, const SocketAddress& peer,
                              std::span<const std::uint8_t> extra) {
+  os::Fd socket(fd);
+  return os::guarded([&] { return begin_connect(socket, peer, extra); });
+}
+
+Status RsConnection::begin_connect(os::Fd& socket, const SocketAddress& peer,
+                                   std::span<const std::uint8_t> extra) {
   auto connection = device_->create_connection(reports_);
   if (!connection) return fail(connection.error());
-  if (auto taken = (*connection)->adopt(fd); !taken) return taken;
+  if (auto taken = (*connection)->adopt(socket.get()); !taken) return taken;
+  static_cast<void>(socket.release());
   connection_ = std::move(*connection);
   {
     const os::MutexLock lock(reports_->mutex_);
@@ -89,6 +99,10 @@ Status RsConnection::connect(int fd, const SocketAddress& peer,
 }
 
 Status RsConnection::accept(const ConnectionEvent& request) {
+  return os::guarded([&] { return answer(request); });
+}
+
+Status RsConnection::answer(const ConnectionEvent& request) {
   if (auto fits = stream_->start(request.private_data); !fits) {
     static_cast<void>(request.connection->reject({}));
     return fits;

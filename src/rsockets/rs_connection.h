@@ -14,6 +14,7 @@
 #include <mutex>
 #include <optional>
 
+#include "os/fd.h"
 #include "rsockets/rs_stream.h"
 
 namespace weft::rsockets {
@@ -61,6 +62,9 @@ class RsConnection {
  private:
   class Reports;
   RsConnection() = default;
+  [[nodiscard]] Status begin_connect(os::Fd& socket, const SocketAddress& peer,
+                                     std::span<const std::uint8_t> extra);
+  [[nodiscard]] Status answer(const ConnectionEvent& request);
   [[nodiscard]] ConnectionParams params(std::span<const std::uint8_t> extra) const;
 
   std::shared_ptr<Device> device_;

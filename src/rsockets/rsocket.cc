@@ -20,6 +20,7 @@
 #include "os/event_fd.h"
 #include "os/lock.h"
 #include "rdmacm/forward.h"
+#include "rsockets/rs_thrown.h"
 #include "rsockets/rsocket_fork.h"
 
 namespace weft::rsockets {
@@ -213,8 +214,8 @@ bool alias_rsocket(int from, int to) {
     return false;
   }
   const RsocketPtr socket = found->second;
-  ++socket->numbers;
   all.sockets[to] = socket;
+  ++socket->numbers;
   note_number(to);
   return true;
 }
@@ -244,7 +245,7 @@ using weft::ibverbs::fail_minus;
 
 extern "C" {
 
-int rsocket(int domain, int type, int protocol) {
+int rsocket(int domain, int type, int protocol) try {
   WEFT_CM_FORWARD(rsocket, domain, type, protocol)
   if (domain != AF_INET && domain != AF_INET6) return fail_minus(EAFNOSUPPORT);
   const int kind = type & ~(SOCK_CLOEXEC | SOCK_NONBLOCK);
@@ -255,6 +256,8 @@ int rsocket(int domain, int type, int protocol) {
   if (made == nullptr) return -1;
   made->nonblocking = (type & SOCK_NONBLOCK) != 0;
   return fd.release();
+} catch (const std::exception& thrown) {
+  return fail_thrown(thrown);
 }
 
 int rbind(int fd, const sockaddr* address, socklen_t length) {
@@ -262,7 +265,7 @@ int rbind(int fd, const sockaddr* address, socklen_t length) {
   return find_rsocket(fd) == nullptr ? -1 : bind(fd, address, length);
 }
 
-int rlisten(int fd, int backlog) {
+int rlisten(int fd, int backlog) try {
   WEFT_CM_FORWARD(rlisten, fd, backlog)
   const RsocketPtr socket = find_rsocket(fd);
   if (socket == nullptr) return -1;
@@ -287,9 +290,11 @@ int rlisten(int fd, int backlog) {
   const RsLock lock(socket->mutex);
   static_cast<void>(socket->on(RsEvent::kListenRefused));  // unless it has been closed meanwhile
   return fail_minus(error);
+} catch (const std::exception& thrown) {
+  return fail_thrown(thrown);
 }
 
-int rshutdown(int fd, int how) {
+int rshutdown(int fd, int how) try {
   WEFT_CM_FORWARD(rshutdown, fd, how)
   const RsocketPtr socket = find_rsocket(fd);
   if (socket == nullptr) return -1;
@@ -306,6 +311,8 @@ int rshutdown(int fd, int how) {
   auto& stream = socket->link->stream();
   static_cast<void>(socket->read_shut ? stream.say_disconnect() : stream.say_shutdown());
   return 0;
+} catch (const std::exception& thrown) {
+  return fail_thrown(thrown);
 }
 
 int rclose(int fd) {

@@ -8,6 +8,7 @@
 
 #include "ibverbs/errors.h"
 #include "rdmacm/forward.h"
+#include "rsockets/rs_thrown.h"
 #include "rsockets/rsocket.h"
 
 namespace weft::rsockets {
@@ -43,15 +44,17 @@ extern "C" {
 
 // A socket that is not connected: from now on the r* calls serve it.
 //   EOPNOTSUPP: another librdmacm serves this process
-int weft_rsocket_adopt(int fd) {
+int weft_rsocket_adopt(int fd) try {
   if (weft::rdmacm::real_cm() != nullptr) return fail_minus(EOPNOTSUPP);
   return enter(fd) == nullptr ? -1 : 0;
+} catch (const std::exception& thrown) {
+  return fail_thrown(thrown);
 }
 
 // An accepted connection whose client has sent an MPA Request: it is answered while the program
 // goes on, so that a client which is slow about it delays no other. -1 with errno: the connection
 // has ended.
-int weft_rsocket_answer(int fd) {
+int weft_rsocket_answer(int fd) try {
   if (weft::rdmacm::real_cm() != nullptr) return fail_minus(EOPNOTSUPP);
   const RsocketPtr made = enter(fd);
   if (made == nullptr) return -1;
@@ -59,9 +62,15 @@ int weft_rsocket_answer(int fd) {
   const int error = errno;
   leave_rsocket(fd);
   return fail_minus(error);
+} catch (const std::exception& thrown) {
+  return fail_thrown(thrown);
 }
 
 // `to` is a copy of the descriptor `from`: it names the same rsocket. rclose() of the last ends it.
-int weft_rsocket_alias(int from, int to) { return alias_rsocket(from, to) ? 0 : -1; }
+int weft_rsocket_alias(int from, int to) try {
+  return alias_rsocket(from, to) ? 0 : -1;
+} catch (const std::exception& thrown) {
+  return fail_thrown(thrown);
+}
 
 }  // extern "C"

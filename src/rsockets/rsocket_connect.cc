@@ -11,6 +11,7 @@
 #include "os/event_fd.h"
 #include "os/lock.h"
 #include "rdmacm/forward.h"
+#include "rsockets/rs_thrown.h"
 #include "rsockets/rsocket.h"
 
 namespace weft::rsockets {
@@ -29,6 +30,7 @@ int errno_of_failure(std::optional<Error> error) {
     case Error::kTimedOut: return ETIMEDOUT;
     case Error::kUnreachable: return EHOSTUNREACH;
     case Error::kAddressInUse: return EADDRNOTAVAIL;
+    case Error::kNoMemory: return ENOMEM;
     default: return ECONNREFUSED;
   }
 }
@@ -46,6 +48,16 @@ int milliseconds_to(Deadline deadline) {
   if (!deadline) return -1;
   const auto left = std::chrono::ceil<std::chrono::milliseconds>(*deadline - Clock::now());
   return static_cast<int>(std::clamp<std::int64_t>(left.count(), 0, INT_MAX));
+}
+
+// Null with errno.
+RsocketPtr enter_or_fail(int fd, int domain) {
+  try {
+    return enter_rsocket(fd, domain, SOCK_STREAM);
+  } catch (const std::exception& thrown) {
+    errno = errno_thrown(thrown);
+    return nullptr;
+  }
 }
 
 // One that could not be accepted is the next again. Leaves errno alone.
@@ -127,7 +139,7 @@ using weft::ibverbs::fail_minus;
 
 extern "C" {
 
-int rconnect(int fd, const sockaddr* address, socklen_t length) {
+int rconnect(int fd, const sockaddr* address, socklen_t length) try {
   WEFT_CM_FORWARD(rconnect, fd, address, length)
   const RsocketPtr socket = find_rsocket(fd);
   if (socket == nullptr) return -1;
@@ -166,9 +178,11 @@ int rconnect(int fd, const sockaddr* address, socklen_t length) {
   if (socket->so_error != 0) return fail_minus(std::exchange(socket->so_error, 0));
   // Another thread has closed it, or been told why connecting failed.
   return fail_minus(socket->link == nullptr ? EBADF : ECONNABORTED);
+} catch (const std::exception& thrown) {
+  return fail_thrown(thrown);
 }
 
-int raccept(int fd, sockaddr* address, socklen_t* length) {
+int raccept(int fd, sockaddr* address, socklen_t* length) try {
   WEFT_CM_FORWARD(raccept, fd, address, length)
   const RsocketPtr socket = find_rsocket(fd);
   if (socket == nullptr) return -1;
@@ -192,7 +206,7 @@ int raccept(int fd, sockaddr* address, socklen_t* length) {
   if (socket->ready.empty()) (void)weft::os::lower_event(socket->wake.get());
   lock.unlock();
 
-  const RsocketPtr child = enter_rsocket(first.front().fd.get(), socket->domain, SOCK_STREAM);
+  const RsocketPtr child = enter_or_fail(first.front().fd.get(), socket->domain);
   if (child == nullptr) {
     give_back(*socket, first);
     return -1;
@@ -208,6 +222,8 @@ int raccept(int fd, sockaddr* address, socklen_t* length) {
     *length = 0;
   }
   return number.release();
+} catch (const std::exception& thrown) {
+  return fail_thrown(thrown);
 }
 
 }  // extern "C"

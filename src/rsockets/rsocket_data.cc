@@ -11,6 +11,7 @@
 #include "os/event_fd.h"
 #include "os/lock.h"
 #include "rdmacm/forward.h"
+#include "rsockets/rs_thrown.h"
 #include "rsockets/rsocket.h"
 
 namespace weft::rsockets {
@@ -309,7 +310,7 @@ using weft::ibverbs::fail_minus;
 
 extern "C" {
 
-ssize_t rrecvmsg(int fd, msghdr* message, int flags) {
+ssize_t rrecvmsg(int fd, msghdr* message, int flags) try {
   WEFT_CM_FORWARD(rrecvmsg, fd, message, flags)
   const RsocketPtr socket = find_rsocket(fd);
   if (socket == nullptr) return -1;
@@ -322,10 +323,12 @@ ssize_t rrecvmsg(int fd, msghdr* message, int flags) {
     message->msg_flags = 0;
   }
   return n;
+} catch (const std::exception& thrown) {
+  return fail_thrown(thrown);
 }
 
 ssize_t rrecvfrom(int fd, void* buffer, size_t length, int flags, sockaddr* from,
-                  socklen_t* from_length) {
+                  socklen_t* from_length) try {
   WEFT_CM_FORWARD(rrecvfrom, fd, buffer, length, flags, from, from_length)
   const RsocketPtr socket = find_rsocket(fd);
   if (socket == nullptr) return -1;
@@ -334,6 +337,8 @@ ssize_t rrecvfrom(int fd, void* buffer, size_t length, int flags, sockaddr* from
   const ssize_t n = receive(*socket, &part, 1, flags);
   if (n >= 0 && from_length != nullptr) *from_length = 0;  // as Linux: a stream has no sender
   return n;
+} catch (const std::exception& thrown) {
+  return fail_thrown(thrown);
 }
 
 ssize_t rrecv(int fd, void* buffer, size_t length, int flags) {
@@ -346,16 +351,18 @@ ssize_t rread(int fd, void* buffer, size_t length) {
   return rrecvfrom(fd, buffer, length, 0, nullptr, nullptr);
 }
 
-ssize_t rreadv(int fd, const iovec* parts, int count) {
+ssize_t rreadv(int fd, const iovec* parts, int count) try {
   WEFT_CM_FORWARD(rreadv, fd, parts, count)
   const RsocketPtr socket = find_rsocket(fd);
   if (socket == nullptr) return -1;
   if (count < 0 || !valid(parts, static_cast<std::size_t>(count))) return fail_minus(EINVAL);
   if (socket->type == SOCK_DGRAM) return readv(fd, parts, count);
   return receive(*socket, parts, static_cast<std::size_t>(count), 0);
+} catch (const std::exception& thrown) {
+  return fail_thrown(thrown);
 }
 
-ssize_t rsendmsg(int fd, const msghdr* message, int flags) {
+ssize_t rsendmsg(int fd, const msghdr* message, int flags) try {
   WEFT_CM_FORWARD(rsendmsg, fd, message, flags)
   const RsocketPtr socket = find_rsocket(fd);
   if (socket == nullptr) return -1;
@@ -365,16 +372,20 @@ ssize_t rsendmsg(int fd, const msghdr* message, int flags) {
   }
   if (!valid(message->msg_iov, message->msg_iovlen)) return fail_minus(EINVAL);
   return transmit(*socket, message->msg_iov, message->msg_iovlen, flags);
+} catch (const std::exception& thrown) {
+  return fail_thrown(thrown);
 }
 
 ssize_t rsendto(int fd, const void* buffer, size_t length, int flags, const sockaddr* to,
-                socklen_t to_length) {
+                socklen_t to_length) try {
   WEFT_CM_FORWARD(rsendto, fd, buffer, length, flags, to, to_length)
   const RsocketPtr socket = find_rsocket(fd);
   if (socket == nullptr) return -1;
   if (socket->type == SOCK_DGRAM) return sendto(fd, buffer, length, flags, to, to_length);
   const iovec part{const_cast<void*>(buffer), length};  // as Linux, an address is ignored
   return transmit(*socket, &part, 1, flags);
+} catch (const std::exception& thrown) {
+  return fail_thrown(thrown);
 }
 
 ssize_t rsend(int fd, const void* buffer, size_t length, int flags) {
@@ -387,13 +398,15 @@ ssize_t rwrite(int fd, const void* buffer, size_t length) {
   return rsendto(fd, buffer, length, 0, nullptr, 0);
 }
 
-ssize_t rwritev(int fd, const iovec* parts, int count) {
+ssize_t rwritev(int fd, const iovec* parts, int count) try {
   WEFT_CM_FORWARD(rwritev, fd, parts, count)
   const RsocketPtr socket = find_rsocket(fd);
   if (socket == nullptr) return -1;
   if (count < 0 || !valid(parts, static_cast<std::size_t>(count))) return fail_minus(EINVAL);
   if (socket->type == SOCK_DGRAM) return writev(fd, parts, count);
   return transmit(*socket, parts, static_cast<std::size_t>(count), 0);
+} catch (const std::exception& thrown) {
+  return fail_thrown(thrown);
 }
 
 }  // extern "C"

@@ -12,6 +12,7 @@
 #include "ibverbs/errors.h"
 #include "os/lock.h"
 #include "rdmacm/forward.h"
+#include "rsockets/rs_thrown.h"
 #include "rsockets/rsocket.h"
 
 namespace weft::rsockets {
@@ -119,7 +120,7 @@ int rsetsockopt(int fd, int level, int name, const void* value, socklen_t length
   return 0;
 }
 
-int rgetsockopt(int fd, int level, int name, void* value, socklen_t* length) {
+int rgetsockopt(int fd, int level, int name, void* value, socklen_t* length) try {
   WEFT_CM_FORWARD(rgetsockopt, fd, level, name, value, length)
   const RsocketPtr socket = find_rsocket(fd);
   if (socket == nullptr) return -1;
@@ -136,6 +137,8 @@ int rgetsockopt(int fd, int level, int name, void* value, socklen_t* length) {
     if (name == SO_SNDBUF) return give(static_cast<int>(socket->options.send_bytes), value, length);
   }
   return getsockopt(fd, level, name, value, length);
+} catch (const std::exception& thrown) {
+  return fail_thrown(thrown);
 }
 
 int rfcntl(int fd, int command, ...) {
@@ -162,7 +165,7 @@ int rfcntl(int fd, int command, ...) {
   return fcntl(fd, command, argument);
 }
 
-off_t riomap(int fd, void* buffer, size_t length, int protection, int flags, off_t offset) {
+off_t riomap(int fd, void* buffer, size_t length, int protection, int flags, off_t offset) try {
   WEFT_CM_FORWARD(riomap, fd, buffer, length, protection, flags, offset)
   const RsocketPtr socket = find_rsocket(fd);
   if (socket == nullptr) return -1;
@@ -178,18 +181,22 @@ off_t riomap(int fd, void* buffer, size_t length, int protection, int flags, off
     return fail_minus(done.error() == weft::Error::kNoSpace ? ENOMEM : errno_of(done.error()));
   }
   return static_cast<off_t>(at);
+} catch (const std::exception& thrown) {
+  return fail_thrown(thrown);
 }
 
-int riounmap(int fd, void* buffer, size_t length) {
+int riounmap(int fd, void* buffer, size_t length) try {
   WEFT_CM_FORWARD(riounmap, fd, buffer, length)
   const RsocketPtr socket = find_rsocket(fd);
   if (socket == nullptr) return -1;
   const RsLock lock(socket->mutex);
   if (socket->link == nullptr) return fail_minus(ENOTCONN);
   return socket->link->stream().unmap(buffer, length) ? 0 : fail_minus(EINVAL);
+} catch (const std::exception& thrown) {
+  return fail_thrown(thrown);
 }
 
-size_t riowrite(int fd, const void* buffer, size_t count, off_t offset, int flags) {
+size_t riowrite(int fd, const void* buffer, size_t count, off_t offset, int flags) try {
   WEFT_CM_FORWARD(riowrite, fd, buffer, count, offset, flags)
   constexpr auto kFailed = static_cast<size_t>(-1);
   const RsocketPtr socket = find_rsocket(fd);
@@ -229,6 +236,8 @@ size_t riowrite(int fd, const void* buffer, size_t count, off_t offset, int flag
       return done > 0 ? done : kFailed;
     }
   }
+} catch (const std::exception& thrown) {
+  return static_cast<size_t>(fail_thrown(thrown));
 }
 
 }  // extern "C"

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cassert>
 #include <cerrno>
+#include <new>
 #include <span>
 #include <vector>
 
@@ -13,6 +14,7 @@
 #include "os/thread_wakeup.h"
 #include "rdmacm/forward.h"
 #include "rsockets/rs_seen.h"
+#include "rsockets/rs_thrown.h"
 #include "rsockets/rsocket.h"
 
 namespace weft::rsockets {
@@ -153,14 +155,26 @@ void lower(std::vector<Watched>& all) {
 class Enrolled {
  public:
   Enrolled(std::vector<Watched>& all, int bell) : all_(all), bell_(bell) {
-    for (Watched& one : all_) {
-      if (one.socket == nullptr) continue;
-      const RsLock lock(one.socket->mutex);
-      one.socket->bells.push_back(bell_);
+    try {
+      for (Watched& one : all_) {
+        if (one.socket != nullptr) {
+          const RsLock lock(one.socket->mutex);
+          one.socket->bells.push_back(bell_);
+        }
+        ++count_;
+      }
+    } catch (const std::bad_alloc&) {
+      leave();
+      throw;
     }
   }
-  ~Enrolled() {
-    for (Watched& one : all_) {
+  ~Enrolled() { leave(); }
+  Enrolled(const Enrolled&) = delete;
+  Enrolled& operator=(const Enrolled&) = delete;
+
+ private:
+  void leave() {
+    for (Watched& one : std::span(all_).first(count_)) {
       if (one.socket == nullptr) continue;
       const RsLock lock(one.socket->mutex);
       auto& bells = one.socket->bells;
@@ -169,12 +183,10 @@ class Enrolled {
       bells.erase(mine);
     }
   }
-  Enrolled(const Enrolled&) = delete;
-  Enrolled& operator=(const Enrolled&) = delete;
 
- private:
   std::vector<Watched>& all_;
   const int bell_;
+  std::size_t count_ = 0;  // of them know the bell
 };
 
 // How long to sleep; nothing: without a limit.
@@ -231,7 +243,7 @@ extern "C" {
 // For libweft-sockets-iwarp.so, as ppoll(2). `seen` is null, or has an entry for each of `fds`. Not
 // part of rdma-core's interface.
 int weft_rsocket_poll(pollfd* fds, weft::rsockets::RsSeen* seen, nfds_t count,
-                      const timespec* timeout, const sigset_t* mask) {
+                      const timespec* timeout, const sigset_t* mask) try {
   const int before = errno;
   if (interrupts_one_of({fds, count})) return -1;
   errno = before;
@@ -260,6 +272,8 @@ int weft_rsocket_poll(pollfd* fds, weft::rsockets::RsSeen* seen, nfds_t count,
     if (one.seen->edges) *one.seen = one.now;
   }
   return ready;
+} catch (const std::exception& thrown) {
+  return fail_thrown(thrown);
 }
 
 int rpoll(pollfd* fds, nfds_t count, int timeout) {
@@ -268,7 +282,7 @@ int rpoll(pollfd* fds, nfds_t count, int timeout) {
   return weft_rsocket_poll(fds, nullptr, count, timeout < 0 ? nullptr : &limit, nullptr);
 }
 
-int rselect(int count, fd_set* read, fd_set* write, fd_set* except, timeval* timeout) {
+int rselect(int count, fd_set* read, fd_set* write, fd_set* except, timeval* timeout) try {
   WEFT_CM_FORWARD(rselect, count, read, write, except, timeout)
   if (count < 0 || count > FD_SETSIZE) return weft::ibverbs::fail_minus(EINVAL);
   const auto asked = [&](fd_set* set, int fd) { return set != nullptr && FD_ISSET(fd, set); };
@@ -312,6 +326,8 @@ int rselect(int count, fd_set* read, fd_set* write, fd_set* except, timeval* tim
     timeout->tv_usec = left % 1000000;
   }
   return ready;
+} catch (const std::exception& thrown) {
+  return fail_thrown(thrown);
 }
 
 }  // extern "C"

@@ -17,6 +17,7 @@
 #include "os/event_fd.h"
 #include "os/lock.h"
 #include "os/signals_blocked.h"
+#include "rsockets/rs_thrown.h"
 #include "rsockets/rsocket.h"
 #include "rsockets/rsocket_fork.h"
 
@@ -38,9 +39,10 @@ class Service {
     event.data.fd = socket->fd;
     // A listener must not block the thread; the program's own mode is kept in the Rsocket.
     fcntl(socket->fd, F_SETFL, fcntl(socket->fd, F_GETFL) | O_NONBLOCK);
-    if (epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, socket->fd, &event) != 0) return false;
     listeners_[socket->fd] = {socket};
-    return true;
+    if (epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, socket->fd, &event) == 0) return true;
+    listeners_.erase(socket->fd);
+    return false;
   }
 
   // Answers what comes over the socket itself, which the program has accepted. False with errno.
@@ -111,9 +113,10 @@ class Service {
     epoll_event event{};
     event.events = EPOLLIN;
     event.data.fd = wake_.get();
-    epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, wake_.get(), &event);
-    started_ = true;
+    const int added = epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, wake_.get(), &event);
+    if (added != 0 && errno != EEXIST) return false;  // there since a thread could not be started
     os::start_thread([this] { run(); }).detach();
+    started_ = true;
     return true;
   }
 
@@ -165,11 +168,19 @@ class Service {
         return watch(from, false);
       }
       dup3(fd.get(), engines.get(), O_CLOEXEC);
-      auto begun = begin(std::move(engines), listener->options);
-      if (begun == nullptr) continue;
-      pending_.push_back({listener, std::move(fd), std::move(begun)});
+      take(listener, std::move(fd), std::move(engines));
     }
     watch(from, true);
+  }
+
+  // A client of whom this side cannot take care is refused.
+  void take(const RsocketPtr& listener, os::Fd fd, os::Fd engines) WEFT_REQUIRES(mutex_) {
+    try {
+      auto begun = begin(std::move(engines), listener->options);
+      if (begun != nullptr) pending_.push_back({listener, std::move(fd), std::move(begun)});
+    } catch (const std::exception&) {
+      return;  // no memory
+    }
   }
 
   // For one more. False: all have asked, or may do so yet.
@@ -236,22 +247,27 @@ class Service {
     pending_.pop_front();
   }
 
+  // A lack of memory for one is no other's matter.
+  RsIncoming::Step step_of(Pending& one) WEFT_REQUIRES(mutex_) {
+    try {
+      const RsIncoming::Step step = one.incoming->advance(may_answer(one));
+      if (step == RsIncoming::Step::kReady) one.fd ? deliver(one) : complete(one);
+      return step;
+    } catch (const std::exception&) {
+      return RsIncoming::Step::kFailed;  // no memory
+    }
+  }
+
   void advance() WEFT_REQUIRES(mutex_) {
     bool lacking = false;
     for (auto at = pending_.begin(); at != pending_.end();) {
-      const RsIncoming::Step step = at->incoming->advance(may_answer(*at));
+      const RsIncoming::Step step = step_of(*at);
       lacking = lacking || step == RsIncoming::Step::kLacking;
       if (step == RsIncoming::Step::kWaiting || step == RsIncoming::Step::kLacking) {
         ++at;
         continue;
       }
-      if (step == RsIncoming::Step::kFailed) {
-        refuse(*at);
-      } else if (!at->fd) {
-        complete(*at);
-      } else {
-        deliver(*at);
-      }
+      if (step == RsIncoming::Step::kFailed) refuse(*at);
       at = pending_.erase(at);
     }
     if (!lacking) return;
@@ -305,9 +321,22 @@ class Service {
 // Never destroyed: its thread runs to the very end.
 Service* g_service = new Service;
 
+// The result of `call`; false with errno where it throws.
+template <class Call>
+bool or_false(Call call) {
+  try {
+    return call();
+  } catch (const std::exception& thrown) {
+    errno = errno_thrown(thrown);
+    return false;
+  }
+}
+
 }  // namespace
 
-bool start_listening(const RsocketPtr& socket) { return g_service->add(socket); }
+bool start_listening(const RsocketPtr& socket) {
+  return or_false([&] { return g_service->add(socket); });
+}
 
 bool start_answering(const RsocketPtr& socket) {
   {
@@ -315,7 +344,7 @@ bool start_answering(const RsocketPtr& socket) {
     // Another thread may have closed its number already; the service sees that.
     static_cast<void>(socket->on(RsEvent::kAnswers));
   }
-  return g_service->answer(socket);
+  return or_false([&] { return g_service->answer(socket); });
 }
 
 void go_on_accepting() { g_service->go_on(); }
