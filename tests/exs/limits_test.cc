@@ -1,6 +1,7 @@
 // Extended sockets that do not block, and time limits of those that do.
 #include <poll.h>
 
+#include <algorithm>
 #include <thread>
 
 #include "exs_support.h"
@@ -24,6 +25,90 @@ TEST(Limits, ASocketThatDoesNotBlockSaysAgain) {
     ASSERT_EQ(exs_cancel(pair.right, EXS_CAF_FILDES, 0), 0);
     for (; taken > 0; --taken) ASSERT_EQ(next_event(pair.right_q).error, ECANCELED);
   }
+}
+
+TEST(Limits, ASendThatDoesNotBlockTakesWhatThereIsRoomFor) {
+  for (const Way& way : {kStream, kTcp}) {
+    SCOPED_TRACE(name_of(way));
+    Pair pair(way);
+    Buffer out(64U << 20U, 1);
+    std::size_t taken = 0;
+    ssize_t sent = 1;
+    while (sent > 0 && taken < out.size()) {
+      sent = exs_send(pair.left, out.data() + taken, out.size() - taken, MSG_DONTWAIT, kBlock, 0,
+                      out.mh);
+      if (sent > 0) taken += static_cast<std::size_t>(sent);
+    }
+    EXPECT_EQ(errno, EAGAIN);
+    ASSERT_GT(taken, 0U);
+    ASSERT_LT(taken, out.size());
+    std::vector<std::uint8_t> in(taken);
+    ASSERT_EQ(exs_recv(pair.right, in.data(), taken, MSG_WAITALL, kBlock, 0, kPlain),
+              static_cast<ssize_t>(taken));
+    EXPECT_EQ(std::memcmp(in.data(), out.data(), taken), 0);
+  }
+}
+
+TEST(Limits, AReceiveThatDoesNotBlockTakesWhatIsThere) {
+  for (const Way& way : {kStream, kTcp}) {
+    SCOPED_TRACE(name_of(way));
+    Pair pair(way);
+    ASSERT_EQ(exs_send(pair.left, "0123456789", 10, 0, kBlock, 0, kPlain), 10);
+    exs_pollfd_t ready{pair.right, EXS_POLLIN, 0};
+    ASSERT_EQ(exs_poll(&ready, 1, 0, kBlock, 0), 1);
+    std::vector<char> in(20'000);
+    constexpr int kFlags = MSG_DONTWAIT | MSG_WAITALL;
+    EXPECT_EQ(exs_recv(pair.right, in.data(), in.size(), kFlags, kBlock, 0, kPlain), 10);
+    EXPECT_ERRNO(exs_recv(pair.right, in.data(), in.size(), kFlags, kBlock, 0, kPlain), EAGAIN);
+  }
+}
+
+// It goes out by itself, from memory of the library.
+TEST(Limits, AMessageThatDoesNotBlockIsTakenWhole) {
+  for (const Way& way : {kPacket, kTcpPacket}) {
+    SCOPED_TRACE(name_of(way));
+    Pair pair(way);
+    Buffer out(16U << 20U, 1);
+    const std::vector<std::uint8_t> before = out.bytes;
+    const auto size = static_cast<ssize_t>(out.size());
+    ASSERT_EQ(exs_send(pair.left, out.data(), out.size(), MSG_DONTWAIT, kBlock, 0, out.mh), size);
+    std::fill(out.bytes.begin(), out.bytes.end(), 0);
+    EXPECT_ERRNO(exs_send(pair.left, "x", 1, MSG_DONTWAIT, kBlock, 0, kPlain), EAGAIN);
+    // It is no operation that could be cancelled.
+    ASSERT_EQ(exs_cancel(pair.left, EXS_CAF_FILDES, 0), 0);
+    std::vector<std::uint8_t> in(out.size());
+    ASSERT_EQ(exs_recv(pair.right, in.data(), in.size(), 0, kBlock, 0, kPlain), size);
+    EXPECT_EQ(in, before);
+    ASSERT_EQ(exs_fcntl(pair.left, F_SETFL, O_NONBLOCK), 0);
+    exs_pollfd_t ready{pair.left, EXS_POLLOUT, 0};
+    ASSERT_EQ(exs_poll(&ready, 1, 0, kBlock, 0), 1);
+    EXPECT_EQ(exs_send(pair.left, "x", 1, 0, kBlock, 0, kPlain), 1);
+  }
+}
+
+TEST(Limits, APartOfAMessageWaitsForTheRest) {
+  const Listener listener(kTcpPacket);
+  const int plain = socket(AF_INET, SOCK_STREAM, 0);
+  Endpoint to = loopback(AF_INET, listener.port);
+  ASSERT_EQ(connect(plain, to.get(), to.length), 0);
+  const int fd = exs_accept(listener.fd, nullptr, 0, 0, kBlock, 0);
+  ASSERT_GE(fd, 0);
+  char in[16] = {};
+  exs_pollfd_t ready{fd, EXS_POLLIN, 0};
+  // The greeting, and a message of six octets, in parts.
+  for (const auto& part :
+       {std::string("EXSP", 4), std::string("\0\0\0\1\0\0\0\6\0\0\0\0abc", 15)}) {
+    ASSERT_EQ(write(plain, part.data(), part.size()), static_cast<ssize_t>(part.size()));
+    ASSERT_EQ(exs_poll(&ready, 1, 0, kBlock, 0), 1);
+    EXPECT_ERRNO(exs_recv(fd, in, sizeof in, MSG_DONTWAIT, kBlock, 0, kPlain), EAGAIN);
+  }
+  std::memset(in, 0, sizeof in);
+  ASSERT_EQ(write(plain, "def", 3), 3);
+  ASSERT_EQ(exs_poll(&ready, 1, 0, kBlock, 0), 1);
+  EXPECT_EQ(exs_recv(fd, in, sizeof in, MSG_DONTWAIT, kBlock, 0, kPlain), 6);
+  EXPECT_STREQ(in, "abcdef");
+  close_now(fd);
+  close(plain);
 }
 
 TEST(Limits, ATimeLimitTellsOfAWaitThatIsTooLong) {

@@ -30,6 +30,7 @@ struct Still : Flow {
   void tell(Header& header) override { header.ring_consumed = 5; }
   [[nodiscard]] bool has_to_tell() const override { return false; }
   [[nodiscard]] bool readable() const override { return false; }
+  [[nodiscard]] bool writable() const override { return false; }
 };
 
 class Port : public ::testing::Test {

@@ -134,20 +134,26 @@ exs_event_t next_event(const Outlet& outlet) {
   return event;
 }
 
+// The same as take_back(), with the socket's mutex.
+void end_held(Socket& socket, const Outlet& outlet) {
+  const auto named = [&](const Operation& op) { return op.queue == outlet.queue; };
+  auto& accepts = socket.ops.accepts;
+  const auto accept = std::ranges::find_if(accepts, named);
+  if (accept != accepts.end()) socket.finish(accepts, accept, ECANCELED, 0);
+  for (auto* list : {&socket.ops.sends, &socket.ops.receives}) {
+    for (Operation& op : *list) {
+      // A call that does not block stays for what it fetches, which is there in a moment.
+      if (named(op) && !(op.now && op.fetching)) op.cancellation.want();
+    }
+  }
+  if (socket.provider != nullptr) socket.guarded([&] { socket.provider->cancel(); });
+}
+
 // The operation whose event goes to `outlet` ends as soon as it can.
 void take_back(Socket& socket, const Outlet& outlet) {
   {
     const os::MutexLock lock(socket.mutex);
-    const auto named = [&](const Operation& op) { return op.queue == outlet.queue; };
-    auto& accepts = socket.ops.accepts;
-    const auto accept = std::ranges::find_if(accepts, named);
-    if (accept != accepts.end()) socket.finish(accepts, accept, ECANCELED, 0);
-    for (auto* list : {&socket.ops.sends, &socket.ops.receives}) {
-      for (Operation& op : *list) {
-        if (named(op)) op.cancellation.want();
-      }
-    }
-    if (socket.provider != nullptr) socket.guarded([&] { socket.provider->cancel(); });
+    end_held(socket, outlet);
   }
   posted();
 }
@@ -193,6 +199,11 @@ exs_event_t wait_for_event(const std::shared_ptr<Socket>& socket, const Outlet& 
   unwinding.ended();
   if (late && event.error == ECANCELED) event.error = ETIMEDOUT;
   return event;
+}
+
+void end_now(Socket& socket, const Outlet& outlet) {
+  assert(outlet.blocking);
+  if (outlet.queue->waiting() == 0) end_held(socket, outlet);
 }
 
 exs_event_t wait_for_end(const Outlet& outlet) {

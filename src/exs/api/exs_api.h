@@ -61,6 +61,9 @@ exs_event_t wait_for_event(const std::shared_ptr<Socket>& socket, const Outlet& 
                            Clock::duration limit);
 // The same for what cannot be taken back: there the thread is not cancelled.
 exs_event_t wait_for_end(const Outlet& outlet);
+// A call that may not block has posted the operation: it ends now, with ECANCELED where there is
+// more to do. With the socket's mutex.
+void end_now(Socket& socket, const Outlet& outlet);
 
 // The memory of a piece; `op` holds it until it ends. 0 or an errno.
 int add_piece(Operation& op, void* base, std::size_t length, exs_mhandle_t mh);

@@ -167,11 +167,12 @@ int exs_accept(int fd, exs_acceptaddr_t* vec, int count, int flags, exs_qhandle_
   if (count > 0 && vec == nullptr) return fail(EFAULT);
   Outlet outlet(q);
   if (outlet.queue == nullptr) return fail(EINVAL);
+  bool now = false;
   {
     const weft::os::MutexLock lock(socket->mutex);
     if (socket->state != State::kListening || socket->end.closing()) return fail(EINVAL);
-    const bool now = !socket->backlog.empty() || socket->provider->readable();
-    if (outlet.blocking && socket->nonblocking && !now) return fail(EAGAIN);
+    const bool arrived = !socket->backlog.empty() || socket->provider->readable();
+    if (outlet.blocking && socket->nonblocking && !arrived) return fail(EAGAIN);
     if (socket->ops.accepts.size() >= Operations::kPendingMax) return fail(EAGAIN);
     Operation& op = socket->add(socket->ops.accepts);
     op.type = EXS_EVT_ACCEPT;
@@ -182,9 +183,14 @@ int exs_accept(int fd, exs_acceptaddr_t* vec, int count, int flags, exs_qhandle_
       socket->match_accepts();
       socket->provider->accepts_posted();
     });
+    now = outlet.blocking && socket->nonblocking;
+    if (now) end_now(*socket, outlet);
   }
   posted();
-  return outlet.blocking ? result_of(wait_for_event(socket, outlet, {})) : 0;
+  if (!outlet.blocking) return 0;
+  exs_event_t event = wait_for_event(socket, outlet, {});
+  if (now && event.error == ECANCELED) event.error = EAGAIN;
+  return result_of(event);
 } catch (const std::exception& thrown) {
   return refuse(thrown);
 }
@@ -289,7 +295,8 @@ int exs_cancel(int fd, int flags, exs_ahandle_t ah) try {
   {
     const weft::os::MutexLock lock(socket->mutex);
     const auto named = [&](const Operation& op) {
-      return flags == EXS_CAF_FILDES || op.ahandle == ah;
+      // One that has had its event goes on.
+      return op.queue != nullptr && (flags == EXS_CAF_FILDES || op.ahandle == ah);
     };
     for (auto it = socket->ops.accepts.begin(); it != socket->ops.accepts.end();) {
       const auto next = std::next(it);

@@ -48,6 +48,12 @@ int check_total(const Socket& socket, const Operation& op) {
   return op.total > static_cast<std::size_t>(PTRDIFF_MAX) ? EINVAL : 0;
 }
 
+// For a call that may not block.
+bool has_something_to_do(const Socket& socket, const Call& call, const OperationList& list) {
+  if (socket.state != State::kConnected || (call.flags & EXS_PERSISTENT) != 0) return false;
+  return call.sends() ? list.empty() && socket.provider->writable() : socket.provider->readable();
+}
+
 // Posts one operation. `fill` adds its pieces and returns 0 or an errno.
 template <class Fill>
 ssize_t transfer(const Call& call, Fill fill) {
@@ -57,24 +63,22 @@ ssize_t transfer(const Call& call, Fill fill) {
   Outlet outlet(call.queue);
   if (outlet.queue == nullptr) return fail(EINVAL);
   Clock::duration limit{};
+  bool now = false;
   {
     const Engine::Inside inside(Engine::instance());
     const weft::os::MutexLock lock(socket->mutex);
     if (const int error = check_state(*socket, call); error != 0) return fail(error);
     const bool may_block = !socket->nonblocking && (call.flags & MSG_DONTWAIT) == 0;
     OperationList& list = call.sends() ? socket->ops.sends : socket->ops.receives;
-    if (outlet.blocking && !may_block) {
-      const bool now = socket->state == State::kConnected &&
-                       (call.sends() ? list.empty() && socket->provider->writable()
-                                     : socket->provider->readable());
-      if (!now) return fail(EAGAIN);
-    }
+    now = outlet.blocking && !may_block;
+    if (now && !has_something_to_do(*socket, call, list)) return fail(EAGAIN);
     if (!socket->wait_for_room(list, may_block)) return fail(EAGAIN);
     if (const int error = check_state(*socket, call); error != 0) return fail(error);
     Posting posting(*socket, list);
     Operation& op = posting.op;
     op.type = call.type;
     op.flags = call.flags;
+    op.now = now;
     op.ahandle = call.ahandle;
     op.queue = outlet.give();
     int error = fill(op);
@@ -87,10 +91,15 @@ ssize_t transfer(const Call& call, Fill fill) {
     } else if (socket->state == State::kConnected || socket->peer_gone) {
       socket->guarded([&] { socket->provider->receives_posted(); });  // or finds the end
     }
+    if (now) end_now(*socket, outlet);
   }
   posted();
   if (!outlet.blocking) return 0;
   const exs_event_t event = wait_for_event(socket, outlet, limit);
+  if (now && event.error == ECANCELED) {
+    const auto part = static_cast<ssize_t>(exs_evt_length(&event));
+    return part != 0 ? part : fail(EAGAIN);
+  }
   if (event.error != 0) return fail(event.error);
   return static_cast<ssize_t>(exs_evt_length(&event));
 }

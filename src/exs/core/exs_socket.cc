@@ -127,6 +127,18 @@ void Socket::revoke(Operation& op, int failure) {
   if (queue != nullptr) queue->complete(event);
 }
 
+void Socket::let_go(Operation& op) {
+  assert(op.now && (op.files.loaded() || op.done == op.total));
+  const exs_event_t event = event_of(op, fd, 0, op.total);
+  const std::shared_ptr<EventQueue> queue = std::move(op.queue);
+  detach_regions(op);
+  if (!op.files.loaded()) op.pieces.clear();
+  op.files.forget_named();
+  op.now = false;
+  op.cancellation = {};
+  queue->complete(event);
+}
+
 void Socket::finish_all(OperationList& list, int failure) {
   while (!list.empty()) finish_front(list, failure, list.front().done);
 }
@@ -293,8 +305,9 @@ short readiness(Socket& socket, short events) {
     if (!socket.backlog.empty() || socket.provider->readable()) ready = EXS_POLLIN;
   } else if (socket.state == State::kConnected) {
     if (socket.provider->readable()) ready |= EXS_POLLIN;
-    if (!socket.end.shutting() && socket.ops.sends.size() < Operations::kPendingMax &&
-        socket.provider->writable()) {
+    // A socket that does not block sends nothing behind something else.
+    const std::size_t most = socket.nonblocking ? 1 : Operations::kPendingMax;
+    if (!socket.end.shutting() && socket.ops.sends.size() < most && socket.provider->writable()) {
       ready |= EXS_POLLOUT;
     }
   }

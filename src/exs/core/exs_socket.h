@@ -137,6 +137,9 @@ class Socket : public std::enable_shared_from_this<Socket> {
   void look_at_cancelled_later();
   // Its event, while its place stays: the peer knows of it, but reaches its memory no more.
   void revoke(Operation& op, int failure);
+  // Its event, with success, while it goes on with memory of its own. REQUIRES: it names no other
+  // that it still needs.
+  void let_go(Operation& op);
   // Takes back the last of `list`, of which nobody has heard.
   void unadd(OperationList& list);
 

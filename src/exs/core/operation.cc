@@ -16,7 +16,7 @@ void Operation::reset() {
   addresses = {};
   remote = {};
   cancellation = {};
-  complete = advertised = fetching = withdrawing = truncated = false;
+  now = complete = advertised = fetching = withdrawing = truncated = false;
 }
 
 bool fills_memory(int type) {

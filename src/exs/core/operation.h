@@ -49,6 +49,7 @@ struct Operation {
   bool advertised = false;   // named to the peer
   bool fetching = false;     // packet: Reads are under way
   bool withdrawing = false;  // packet: kWithdraw has been sent
+  bool now = false;  // of a call that may not block: it ends within that, with what is possible
   Cancellation cancellation;
   bool truncated = false;  // packet: the message was longer
   std::uint64_t seq = 0;   // packet: number of the message

@@ -51,6 +51,8 @@ class Flow {
 
   // There is something to receive.
   [[nodiscard]] virtual bool readable() const = 0;
+  // The peer has room for more.
+  [[nodiscard]] virtual bool writable() const = 0;
 
  protected:
   bool finished_ = false;

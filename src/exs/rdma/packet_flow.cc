@@ -66,7 +66,12 @@ bool PacketFlow::has_to_tell() const {
   return in_->has_to_tell() || in_->ring_consumed() - ring_told_ >= report_bytes_;
 }
 
-bool PacketFlow::readable() const { return finished_ || !incoming_.empty(); }
+bool PacketFlow::readable() const {
+  const auto waits = [](const Incoming& one) { return !one.matched && !one.withdrawn; };
+  return finished_ || std::ranges::any_of(incoming_, waits);
+}
+
+bool PacketFlow::writable() const { return out_ && out_->may_send() && out_->ring_free() != 0; }
 
 // ---- sending
 
@@ -81,6 +86,8 @@ void PacketFlow::pump_sends() {
         return;
       }
       if (!port_.can_send(0)) return;
+      // The memory is the caller's again before it could be fetched.
+      if (op.now && op.total > port_.immediate_bytes()) op.files.expect();
       if (op.files.expected() && !op.files.loaded() && op.total != 0 &&
           !port_.load_file(op, op.total)) {
         s_.finish(s_.ops.sends, it, op.error, 0);
@@ -170,6 +177,8 @@ void PacketFlow::cancel_sends() {
     const auto next = std::next(it);
     if (it->cancellation.wanted() && !it->advertised) {
       s_.finish(s_.ops.sends, it, ECANCELED, 0);
+    } else if (it->now) {
+      s_.let_go(*it);
     } else if (it->cancellation.wanted() && !it->withdrawing) {
       it->withdrawing = true;
       port_.queue_control(Type::kWithdraw, 0, it->seq, 0);

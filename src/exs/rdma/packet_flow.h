@@ -36,6 +36,7 @@ class PacketFlow final : public Flow {
   void tell(Header& header) override;
   [[nodiscard]] bool has_to_tell() const override;
   [[nodiscard]] bool readable() const override;
+  [[nodiscard]] bool writable() const override;
 
  private:
   struct Incoming {

@@ -32,7 +32,10 @@ bool RdmaSocket::readable() const {
   return flow_->readable();
 }
 
-bool RdmaSocket::writable() const { return port_.is_up(); }
+// Where a send does not wait, there has to be room for it now.
+bool RdmaSocket::writable() const {
+  return port_.is_up() && (!s_.nonblocking || (port_.has_credit() && flow_->writable()));
+}
 
 void RdmaSocket::cancel() {
   flow_->cancel();

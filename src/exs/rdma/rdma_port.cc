@@ -2,6 +2,7 @@
 #include <array>
 #include <cassert>
 #include <cerrno>
+#include <new>
 
 #include "exs/rdma/rdma_port.h"
 
@@ -204,7 +205,11 @@ bool RdmaPort::load_file(Operation& op, std::size_t most) {
   assert(op.handed < op.total);
   const std::size_t want = std::min(most, op.total - op.handed);
   op.locals.clear();
-  if (const int error = op.files.load(op.pieces, op.handed, want); error != 0) op.error = error;
+  try {
+    if (const int error = op.files.load(op.pieces, op.handed, want); error != 0) op.error = error;
+  } catch (const std::bad_alloc&) {
+    op.error = ENOMEM;
+  }
   s_.stats.copied_bytes += want;
   ++s_.stats.copies;
   return op.error == 0;

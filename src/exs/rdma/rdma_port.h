@@ -67,6 +67,10 @@ class RdmaPort {
   // Whether there is room for `requests` work requests and, if a message is wanted, for one.
   [[nodiscard]] bool can_post(std::size_t requests) const;
   [[nodiscard]] bool can_send(std::size_t requests);
+  // The same without data, and nothing is counted.
+  [[nodiscard]] bool has_credit() const {
+    return can_post(1) && credits_.left(theirs_.slots) >= 2 && slots_.any_free();
+  }
   // Posts one message, with the counters of `flow`. `payload` of the operation from `from` on is
   // copied into it.
   bool send_message(Flow& flow, Header header, std::span<const Segment> segments,

@@ -35,6 +35,7 @@ void RdmaSocket::on_completions(std::span<const ibv_wc> completions) {
   flow_->posts_done();
   finish_one_sided();
   flush();
+  if (!s_.watchers.empty()) s_.changed();  // there may be room to send
 }
 
 void RdmaSocket::on_message(std::uint32_t slot, std::uint32_t length) {

@@ -74,6 +74,8 @@ bool StreamFlow::has_to_tell() const {
   return in_->may_report_ring() && in_->ring_consumed() - ring_told_ >= report_bytes_;
 }
 
+bool StreamFlow::writable() const { return out_ && out_->next(1).way != StreamSender::Way::kWait; }
+
 bool StreamFlow::readable() const { return finished_ || (in_ && in_->ring_used() != 0); }
 
 // ---- sending
@@ -81,6 +83,9 @@ bool StreamFlow::readable() const { return finished_ || (in_ && in_->ring_used()
 const char* StreamFlow::pump_sends() {
   for (auto it = s_.ops.sends.begin(); it != s_.ops.sends.end(); ++it) {
     Operation& op = *it;
+    // Without an end to wait for: what is copied into messages is away.
+    const bool copied = op.now && port_.immediate_bytes() != 0;
+    const std::uint64_t most = copied ? port_.immediate_bytes() : kTransferMax;
     while (op.handed < op.total && op.error == 0 && !op.cancellation.wanted()) {
       if (op.files.expected() && op.handed == op.files.end()) {
         // The buffer is used again once the adapter is done with it.
@@ -89,7 +94,7 @@ const char* StreamFlow::pump_sends() {
       }
       const std::size_t end = op.files.expected() ? op.files.end() : op.total;
       assert(op.handed < end);
-      const auto step = out_->next(std::min<std::uint64_t>(end - op.handed, kTransferMax));
+      const auto step = out_->next(std::min<std::uint64_t>(end - op.handed, most));
       if (step.way == StreamSender::Way::kWait) {
         if (!ring_stalled_) ++s_.stats.ring_stalls;
         ring_stalled_ = true;
@@ -310,6 +315,7 @@ void StreamFlow::advertise() {
   if (finished_) return;
   for (Operation& op : s_.ops.receives) {
     if (op.advertised) continue;
+    if (op.now) return;
     if (!in_->may_advertise() || in_->open() >= kAdvertsMax || op.cancellation.wanted()) return;
     const std::size_t left = op.total - op.done;
     if (left < kAdvertMin || left > kTransferMax || !port_.can_send(0)) return;

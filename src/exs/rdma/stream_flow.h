@@ -35,6 +35,7 @@ class StreamFlow final : public Flow {
   void tell(Header& header) override;
   [[nodiscard]] bool has_to_tell() const override;
   [[nodiscard]] bool readable() const override;
+  [[nodiscard]] bool writable() const override;
 
  private:
   const char* pump_sends();

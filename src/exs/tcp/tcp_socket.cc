@@ -174,10 +174,33 @@ void TcpSocket::cancel() {
           framed() && it == list->begin() &&
           (it->done != 0 || it->truncated || (list == &s_.ops.sends && frame_sent_ != 0));
       if (it->cancellation.wanted() && !begun) s_.finish(*list, it, ECANCELED, it->done);
+      if (begun && it->cancellation.wanted() && it->now) {
+        end_begun(*list);
+        if (s_.state != State::kConnected) return;
+      }
       it = next;
     }
   }
   s_.look_at_cancelled_later();
+}
+
+// The message of a call that does not wait: the rest of it goes out by itself, or is for the next
+// receive.
+void TcpSocket::end_begun(OperationList& list) {
+  Operation& op = list.front();
+  assert(framed() && op.now);
+  if (&list == &s_.ops.receives) {
+    partial_.resize(op.done);
+    copy_out(op, 0, partial_.data(), op.done);
+    partial_cut_ = op.truncated;
+    return s_.finish_front(list, ECANCELED, 0);
+  }
+  if (op.done != op.total) {
+    op.files.expect();
+    const int error = op.files.load(op.pieces, op.done, op.total - op.done);
+    if (error != 0) return failed(error);
+  }
+  s_.let_go(op);
 }
 
 void TcpSocket::shut_down() {

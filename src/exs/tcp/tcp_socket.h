@@ -7,6 +7,7 @@
 #include <array>
 #include <cstdint>
 #include <memory>
+#include <vector>
 
 #include "exs/core/exs_engine.h"
 #include "exs/core/exs_socket.h"
@@ -55,6 +56,8 @@ class TcpSocket final : public Provider {
   bool receive_stream(Operation& op);
   bool receive_packet();
   bool read_frame();
+  void take_partial(Operation& op);
+  void end_begun(OperationList& list);
   void at_end();
   void failed(int error);
   void advance_end();
@@ -80,6 +83,9 @@ class TcpSocket final : public Provider {
   bool greeting_seen_ = false;
   bool in_message_ = false;
   std::size_t message_left_ = 0;
+  // That message so far, from a call that did not wait for the rest; some of it may be lost.
+  std::vector<std::uint8_t> partial_;
+  bool partial_cut_ = false;
   Instant look_again_{};
 };
 

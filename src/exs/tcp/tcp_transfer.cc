@@ -70,7 +70,7 @@ bool TcpSocket::send_some(Operation& op) {
   const Piece* file = nullptr;
   std::size_t file_at = 0;
   if (head == 0 && op.done < op.total) {
-    each_piece(op.pieces, op.done, 1, [&](const Piece& piece, std::size_t at, std::size_t) {
+    each_piece(op, op.done, 1, [&](const Piece& piece, std::size_t at, std::size_t) {
       if (piece.fd >= 0) file = &piece;
       file_at = at;
     });
@@ -96,7 +96,7 @@ ssize_t TcpSocket::send_memory(Operation& op) {
     vec[count++] = {frame_out_.data() + frame_sent_, frame_out_bytes_ - frame_sent_};
   }
   bool files = false;
-  each_piece(op.pieces, op.done, op.total - op.done,
+  each_piece(op, op.done, op.total - op.done,
              [&](const Piece& piece, std::size_t at, std::size_t length) {
                files = files || piece.fd >= 0;
                if (files) return;
@@ -197,6 +197,14 @@ bool TcpSocket::read_frame() {
   return true;
 }
 
+void TcpSocket::take_partial(Operation& op) {
+  op.done = std::min(partial_.size(), op.total);
+  copy_in(op, 0, partial_.data(), op.done);
+  op.truncated = op.truncated || partial_cut_ || op.done < partial_.size();
+  partial_ = {};
+  partial_cut_ = false;
+}
+
 // Some of the message that comes in. False: it has to wait, or the connection is over.
 bool TcpSocket::receive_packet() {
   if (!in_message_) {
@@ -222,6 +230,7 @@ bool TcpSocket::receive_packet() {
     if (!in_message_) return true;
   }
   Operation& op = s_.ops.receives.front();
+  if (op.done == 0) take_partial(op);
   while (message_left_ != 0) {
     std::array<iovec, kPiecesMax> vec;
     std::array<std::uint8_t, 16384> rest;
