@@ -4,6 +4,7 @@
 #include <sys/resource.h>
 #include <sys/wait.h>
 
+#include <algorithm>
 #include <csignal>
 #include <fstream>
 #include <functional>
@@ -122,7 +123,9 @@ std::size_t address_space() {
   for (int i = 0; i < 32; ++i) {
     if (exs_accept(listener.fd, nullptr, 0, 0, q, 0) != 0) _exit(2);
   }
-  const rlimit limit{address_space() + 300UL * 1024UL * 1024UL, RLIM_INFINITY};
+  rlimit limit{};
+  if (getrlimit(RLIMIT_AS, &limit) != 0) _exit(3);
+  limit.rlim_cur = std::min<rlim_t>(address_space() + 300UL * 1024UL * 1024UL, limit.rlim_max);
   if (setrlimit(RLIMIT_AS, &limit) != 0) _exit(3);
   char byte = 0;
   _exit(read(over, &byte, 1) == 1 ? 0 : 4);
