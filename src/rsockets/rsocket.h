@@ -48,6 +48,9 @@ struct Rsocket {
   int so_error = 0;
   std::uint64_t refused = 0;  // sends that found no room for all
   RsOptions options;
+  // TCP_CORK and TCP_NODELAY as the program has set them. The socket below has the engine's.
+  int corked = 0;
+  int undelayed = 0;
   std::shared_ptr<RsConnection> link;
 
   // One thread at a time sleeps on the completion channel in a blocking call, and so runs the
@@ -141,6 +144,10 @@ void renew_service();
 
 // This thread's bell; -1: it has none yet, or can't have one. Without the mutex.
 [[nodiscard]] int own_bell();
+
+// The program's options of a TCP socket that becomes an rsocket, which would hinder the engine
+// there.
+void take_over_options(Rsocket& socket);
 
 // When a call that begins now is over by SO_RCVTIMEO or SO_SNDTIMEO, `name`.
 [[nodiscard]] Deadline limit_from_now(const Rsocket& socket, int name);

@@ -28,6 +28,7 @@ RsocketPtr enter(int fd) {
   const RsocketPtr made = enter_rsocket(fd, domain, SOCK_STREAM);
   if (made == nullptr) return nullptr;
   made->nonblocking = (flags & O_NONBLOCK) != 0;
+  take_over_options(*made);
   made->options.iomap_count = round_iomap_count(kIomaps);
   made->options.send_bytes = std::max(made->options.send_bytes, kRingBytes);
   made->options.recv_bytes = std::max(made->options.recv_bytes, kRingBytes);

@@ -63,6 +63,25 @@ void size_rings(Rsocket& socket, int name, int value) {
   socket.options.clamp();
 }
 
+// With these the engine, which reads and writes the socket below, would stop, or its stream be
+// another one: it sleeps until octets come, and time stamps arrive as errors.
+bool hinders_engine(int level, int name) {
+  if (level == SOL_TLS) return true;
+  if (level == SOL_SOCKET) {
+    return name == SO_RCVLOWAT || name == SO_TIMESTAMPING_OLD || name == SO_TIMESTAMPING_NEW;
+  }
+  return level == SOL_TCP &&
+         (name == TCP_ULP || name == TCP_REPAIR || name == TCP_ZEROCOPY_RECEIVE);
+}
+
+// The place of an option that says when the kernel may wait with octets. Messages of the engine are
+// not to wait: the peer's next ones may depend on them. Null: the kernel has it.
+int* kept(Rsocket& socket, int level, int name) {
+  if (socket.type != SOCK_STREAM || level != SOL_TCP) return nullptr;
+  if (name == TCP_CORK) return &socket.corked;
+  return name == TCP_NODELAY ? &socket.undelayed : nullptr;
+}
+
 // 0: connected, so that memory can be mapped and written. Else an errno: EAGAIN while a socket that
 // does not wait connects.
 int mapping_state(Rsocket& socket) WEFT_REQUIRES(socket.mutex) {
@@ -91,6 +110,19 @@ int give(int number, void* value, socklen_t* length) {
 }
 
 }  // namespace
+
+void take_over_options(Rsocket& socket) {
+  socklen_t length = sizeof socket.corked;
+  getsockopt(socket.fd, SOL_TCP, TCP_CORK, &socket.corked, &length);
+  length = sizeof socket.undelayed;
+  getsockopt(socket.fd, SOL_TCP, TCP_NODELAY, &socket.undelayed, &length);
+  const int off = 0;
+  const int one_octet = 1;
+  setsockopt(socket.fd, SOL_TCP, TCP_CORK, &off, sizeof off);
+  setsockopt(socket.fd, SOL_SOCKET, SO_RCVLOWAT, &one_octet, sizeof one_octet);
+  setsockopt(socket.fd, SOL_SOCKET, SO_TIMESTAMPING_OLD, &off, sizeof off);
+}
+
 }  // namespace weft::rsockets
 
 using namespace weft::rsockets;
@@ -112,6 +144,14 @@ int rsetsockopt(int fd, int level, int name, const void* value, socklen_t length
     const int error = set_rdma_option(*socket, name, number);
     return error == 0 ? 0 : fail_minus(error);
   }
+  if (socket->type == SOCK_STREAM && hinders_engine(level, name)) return fail_minus(ENOPROTOOPT);
+  if (int* const keeper = kept(*socket, level, name); keeper != nullptr) {
+    if (value == nullptr) return fail_minus(EFAULT);
+    if (length < sizeof number) return fail_minus(EINVAL);
+    const RsLock lock(socket->mutex);
+    *keeper = number != 0;
+    return 0;
+  }
   if (setsockopt(fd, level, name, value, length) != 0) return -1;
   if (level == SOL_SOCKET && (name == SO_RCVBUF || name == SO_SNDBUF)) {
     const RsLock lock(socket->mutex);
@@ -130,6 +170,12 @@ int rgetsockopt(int fd, int level, int name, void* value, socklen_t* length) try
     int number = 0;
     const int error = get_rdma_option(*socket, name, number);
     return error == 0 ? give(number, value, length) : fail_minus(error);
+  }
+  if (const int* const keeper = kept(*socket, level, name); keeper != nullptr) {
+    return give(*keeper, value, length);
+  }
+  if (level == SOL_TCP && hinders_engine(level, name) && socket->type == SOCK_STREAM) {
+    return fail_minus(ENOPROTOOPT);
   }
   if (level == SOL_SOCKET && socket->type == SOCK_STREAM) {
     if (name == SO_ERROR) return give(take_error(*socket), value, length);

@@ -2,6 +2,7 @@
 #include <arpa/inet.h>
 #include <gtest/gtest.h>
 #include <netinet/in.h>
+#include <netinet/tcp.h>
 #include <poll.h>
 #include <rdma/rsocket.h>
 #include <sys/socket.h>
@@ -133,6 +134,42 @@ TEST_F(RsocketErrors, AcceptKeepsToTheTimeLimit) {
   EXPECT_GE(watch.milliseconds(), 300);
   EXPECT_LT(watch.milliseconds(), kLateMs);
   make_pair();  // what comes in time is accepted
+}
+
+// Options that would stop the engine do not get to its socket.
+TEST_F(RsocketErrors, OptionsThatTheStreamCannotKeepAreRefused) {
+  make_pair();
+  const std::pair<int, int> refused[] = {{SOL_SOCKET, SO_RCVLOWAT},
+                                         {SOL_SOCKET, SO_TIMESTAMPING},
+                                         {SOL_TCP, TCP_ULP},
+                                         {SOL_TCP, TCP_REPAIR}};
+  const int number = 1 << 16;
+  for (const auto& [level, name] : refused) {
+    EXPECT_EQ(rsetsockopt(a_, level, name, &number, sizeof number), -1) << name;
+    EXPECT_EQ(errno, ENOPROTOOPT) << name;
+  }
+  char octet = 'x';
+  EXPECT_EQ(rsend(a_, &octet, 1, 0), 1);
+  EXPECT_EQ(rrecv(b_, &octet, 1, 0), 1);
+}
+
+// The messages below do not wait, whatever the program wants of its octets.
+TEST_F(RsocketErrors, CorkAndDelayAreTheProgramsAlone) {
+  make_pair();
+  const auto ask = [](auto call, int fd, int name) {
+    int value = -1;
+    socklen_t length = sizeof value;
+    EXPECT_EQ(call(fd, SOL_TCP, name, &value, &length), 0);
+    return value;
+  };
+  for (const int wanted : {1, 0}) {
+    for (const int name : {TCP_CORK, TCP_NODELAY}) {
+      EXPECT_EQ(rsetsockopt(a_, SOL_TCP, name, &wanted, sizeof wanted), 0);
+      EXPECT_EQ(ask(rgetsockopt, a_, name), wanted);
+    }
+    EXPECT_EQ(ask(getsockopt, a_, TCP_CORK), 0);
+    EXPECT_EQ(ask(getsockopt, a_, TCP_NODELAY), 1);
+  }
 }
 
 TEST_F(RsocketErrors, AThreadThatConnectsIsToldOfAClose) {
