@@ -51,10 +51,10 @@ void ConnectionImpl::start_request(bool at_once, bool inherited) {
 // The Request is whole.
 void ConnectionImpl::on_request(Lock& lock) {
   const std::shared_ptr<ListenerHost> listener = listener_.lock();
-  const std::shared_ptr<EventChannel> channel = channel_.lock();
+  const std::shared_ptr<EventChannel> channel = listener == nullptr ? nullptr : listener->channel();
   lock.dispose(listener);
   lock.dispose(channel);
-  if (listener == nullptr || channel == nullptr) {
+  if (channel == nullptr) {
     request_failed(lock, "nobody waits for it any more");
     return;
   }
@@ -98,13 +98,23 @@ void ConnectionImpl::tell_request(Lock& lock, const std::shared_ptr<ListenerHost
   event.private_data.assign(own.begin(), own.end());
   const std::shared_ptr<Connection> handle = make_handle();
   lock.dispose(handle);
+  // It came with that which the listener had when it was accepted.
+  const std::shared_ptr<EventChannel> channel = listener->channel();
+  lock.dispose(channel);
+  channel_ = channel;
   post(lock, std::move(event));
   request_.told = true;  // whoever has taken it waits for mutex_
-  // A thread that closed it meanwhile may have emptied the channel before this came.
-  if (!listener->is_closed()) return;
-  const std::shared_ptr<EventChannel> channel = channel_.lock();
-  lock.dispose(channel);
-  if (EventChannelImpl* const queue = EventChannelImpl::of(channel)) queue->drop_request(this);
+  // A thread that closed it, or set another channel, may have emptied this one before that came.
+  const std::shared_ptr<EventChannel> now = listener->channel();
+  lock.dispose(now);
+  EventChannelImpl* queue = EventChannelImpl::of(channel);
+  EventChannelImpl* const next = EventChannelImpl::of(now);
+  if (queue != nullptr && next != nullptr && next != queue) {
+    channel_ = now;
+    queue->move_events(this, *next);
+    queue = next;
+  }
+  if (listener->is_closed() && queue != nullptr) queue->drop_request(this);
 }
 
 // Without an event: the application does not know of it yet, or learns it when it answers. A

@@ -76,14 +76,10 @@ Status ListenerImpl::take_in(int fd) {
   if (auto fit = io::prepare_adopted(fd); !fit) return fit;
   os::Fd socket = os::Fd::closed_in_child(fd);
   const SocketAddress peer = io::peer_address(fd);
-  std::shared_ptr<EventChannel> channel;
-  {
-    const os::MutexLock lock(mutex_);
-    channel = channel_.lock();
-  }
-  if (channel == nullptr) return fail(Error::kBadState);
-  auto made = ConnectionImpl::create_accepted(device_, channel, shared_from_this(),
-                                              std::move(socket), peer, {});
+  const std::shared_ptr<EventChannel> where = channel();
+  if (where == nullptr) return fail(Error::kBadState);
+  auto made = ConnectionImpl::create_accepted(device_, where, shared_from_this(), std::move(socket),
+                                              peer, {});
   if (!made) return fail(made.error());
   {
     const os::MutexLock lock(mutex_);
@@ -146,6 +142,11 @@ void ListenerImpl::set_channel(std::shared_ptr<EventChannel> channel) {
   EventChannelImpl* const from = EventChannelImpl::of(old);
   EventChannelImpl* const to = EventChannelImpl::of(channel);
   if (from != nullptr && to != nullptr) from->move_requests(this, *to);
+}
+
+std::shared_ptr<EventChannel> ListenerImpl::channel() const {
+  const os::MutexLock lock(mutex_);
+  return channel_.lock();
 }
 
 SocketAddress ListenerImpl::local_address() const {

@@ -45,6 +45,7 @@ class ListenerImpl final : public ListenerHost,
   // --- ListenerHost ---
   [[nodiscard]] bool carries() const noexcept override { return carries_; }
   [[nodiscard]] bool is_closed() const noexcept override { return closed_; }
+  [[nodiscard]] std::shared_ptr<EventChannel> channel() const override;
   [[nodiscard]] bool request_ready(ConnectionImpl& connection) override;
   void request_settled() override;
   [[nodiscard]] std::shared_ptr<ConnectionImpl> forget_half_open(

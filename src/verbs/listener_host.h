@@ -14,6 +14,8 @@ class ListenerHost : public Listener {
   // Its connections carry queue pairs.
   [[nodiscard]] virtual bool carries() const noexcept = 0;
   [[nodiscard]] virtual bool is_closed() const noexcept = 0;
+  // Where its requests go now.
+  [[nodiscard]] virtual std::shared_ptr<EventChannel> channel() const = 0;
   // The Request is there. True: the connection is no longer half-open, but undelivered. False: the
   // backlog is full. The connection stays half-open, and gets report_request() when it has a place.
   [[nodiscard]] virtual bool request_ready(ConnectionImpl& connection) = 0;

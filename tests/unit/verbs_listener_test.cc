@@ -92,6 +92,17 @@ TEST_F(ListenerTest, AChildOfForkKeepsNoAdoptedSocket) {
   close(ready[1]);
 }
 
+TEST_F(ListenerTest, RequestsGoToTheChannelThatItHasWhenTheyCome) {
+  const Passive passive(host);
+  const RawSocket client = RawSocket::connect(passive.address());
+  EXPECT_TRUE(eventually([&] { return host.device->count(ObjectKind::kConnection) == 1; }));
+  const auto other = new_channel();
+  passive.listener->set_channel(other);
+  client.send(request());
+  expect_event(*other, EventType::kConnectRequest);
+  EXPECT_TRUE(no_event(*passive.channel));
+}
+
 TEST_F(ListenerTest, NothingIsHandedInToOneThatIsClosed) {
   const Passive passive(host);
   const os::Fd door = listening_socket();
