@@ -251,7 +251,6 @@ Status EngineCore::post(std::function<void()> task) {
 void EngineCore::loop() {
   thread_id_.store(std::this_thread::get_id(), std::memory_order_relaxed);
   std::array<epoll_event, kEventsPerRound> events;
-  decltype(tasks_) left;  // those that nobody runs any more go without the lock
   os::MutexLock lock(mutex_);
   while (!stopping_) {
     const Duration limit = sleep_time_locked();
@@ -269,7 +268,14 @@ void EngineCore::loop() {
     run_timers();
     run_tasks();
   }
-  left.swap(tasks_);
+  // Those that nobody runs any more go without the lock.
+  while (!tasks_.empty()) {
+    std::function<void()> task = std::move(tasks_.front());
+    tasks_.pop_front();
+    lock.unlock();
+    task = nullptr;
+    lock.lock();
+  }
 }
 
 // 0: there is work; negative: sleep forever.

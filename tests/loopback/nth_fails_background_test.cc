@@ -166,6 +166,23 @@ TEST_P(NthFailsInTheBackground, ConnectionsAreMadeAndEndOrFail) {
   check_connections(GetParam(), chatty(plain_config()));
 }
 
+TEST_P(NthFailsInTheBackground, TheThreadOfADeviceBegins) {
+  each_fails(GetParam(), [&](NthFails& fails) {
+    Host host(plain_config());
+    const auto events = must(EventChannel::create(), "create an event channel");
+    std::shared_ptr<Listener> listener;
+    fails.during([&] {
+      listener = listen(host, events, kHere);
+      std::this_thread::sleep_for(kGlance);
+      return 0;
+    });
+    Endpoint active(host);
+    active.connection = must(host.device->create_connection(active.events), "create");
+    must(active.connection->connect(active.qp, listener->local_address(), {}), "connect");
+    take_event(*events, Type::kConnectRequest);
+  });
+}
+
 TEST_P(NthFailsInTheBackground, ThoseThatMoveToARingToo) {
   Config config = chatty(plain_config());
   config.path = PathMode::kAuto;
