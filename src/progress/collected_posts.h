@@ -41,11 +41,16 @@ class CollectedPosts {
   };
   // Whether it may wait for the next pass. `pace`: the shard's.
   [[nodiscard]] bool may_wait(PostPace& pace, const Post& post) noexcept {
+    return may_wait(pace, post, [] { return os::cpu_ticks(); });
+  }
+  // The same by another clock. It is read only where that decides.
+  template <class Ticks>
+  [[nodiscard]] bool may_wait(PostPace& pace, const Post& post, Ticks ticks) noexcept {
     // Where nobody polls, and a pause ends the stream, those of many connections may all be between
     // two looks for longer than a pause.
     const bool looks = sq_.tail() % kPostsPerLook == 0 || (post.many && !post.callers);
     if (post.collecting && !looks) return true;
-    const std::uint64_t now = os::cpu_ticks();
+    const std::uint64_t now = ticks();
     const bool answers =
         post.received != received_at_post_.exchange(post.received, std::memory_order_relaxed);
     if (pace.note_post(now, answers, !post.callers, kStreamGapUs * post.ticks_per_us)) return true;
