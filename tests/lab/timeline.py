@@ -396,6 +396,22 @@ def replaced(folder):
     (pictures / "usual").touch()
     check(fresh.stat().st_mode == (pictures / "usual").stat().st_mode, "a new one")
     check(len(list(pictures.iterdir())) == 4, "no other file is left")
+    # What has another name, or may not be written, is no other file afterwards.
+    second = pictures / "second.json"
+    second.hardlink_to(picture)
+    picture.write_text("old")
+    convert(second, 0)
+    check(picture.read_text() != "old" and picture.samefile(second), "two names")
+    later = pictures / "dangling.json"
+    later.symlink_to("later.json")
+    convert(later, 0)
+    check(later.is_symlink() and (pictures / "later.json").is_file(), "a link to nothing")
+    with open(pictures / "out", "w+", encoding="utf-8") as out:
+        (pictures / "out").unlink()
+        own = pictures / "own.json"
+        own.symlink_to(f"/proc/{os.getpid()}/fd/{out.fileno()}")
+        convert(own, 0)
+        check(own.is_symlink() and json.load(out)["traceEvents"], "an open file without a name")
 
 
 @with_folder

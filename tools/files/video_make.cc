@@ -10,6 +10,7 @@
 #include "files/client/local.h"
 #include "files/protocol/outcome.h"
 #include "files/video/pattern.h"
+#include "weft/common/replace_file.h"
 
 namespace weft::tv {
 namespace {
@@ -37,20 +38,17 @@ class NewFile {
 
   [[nodiscard]] files::Outcome<void> open(const std::string& name) {
     name_ = name;
+    const auto target = cli::name_to_replace(name);
+    if (!target) return open_in_place();
     struct stat old {};
-    const bool there = stat(name.c_str(), &old) == 0;
-    if (there && !S_ISREG(old.st_mode)) {
-      file_ = os::Fd(::open(name.c_str(), O_WRONLY | O_CLOEXEC));
-      return file_ ? files::Outcome<void>() : files::failed(errno, name);
-    }
-    // A link stays, and what it names is replaced.
-    std::error_code error;
-    if (there) name_ = fs::canonical(name, error).string();
+    const bool there = stat(target->c_str(), &old) == 0;
     const auto unique = files::unique_part_name();
-    if (error || !unique) return files::failed(error ? error.value() : unique.error().error, name);
-    const std::string part = fs::path(name_).replace_filename(*unique).string();
+    if (!unique) return files::failed(unique.error().error, name);
+    const std::string part = fs::path(*target).replace_filename(*unique).string();
     file_ = os::Fd(::open(part.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666));
+    if (!file_ && there && errno == EACCES) return open_in_place();
     if (!file_) return files::failed(errno, name);
+    name_ = *target;
     part_ = part;
     if (there && fchmod(file_.get(), old.st_mode & 07777U) != 0) return files::failed(errno, name);
     return {};
@@ -70,6 +68,11 @@ class NewFile {
   }
 
  private:
+  [[nodiscard]] files::Outcome<void> open_in_place() {
+    file_ = os::Fd(::open(name_.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666));
+    return file_ ? files::Outcome<void>() : files::failed(errno, name_);
+  }
+
   std::string name_, part_;
   os::Fd file_;
 };
@@ -111,9 +114,16 @@ cli::Outcome<std::string> make_film_file(const MakeCommand& c) {
                         : video::make_film(video::PixelFormat::kI420, sized->width, sized->height,
                                            sized->rate_num, sized->rate_den);
   if (!film) return cli::usage_error(name + ": " + film.error().text());
-  struct sigaction action {};
+  // Beyond the limit of its size a write is an error, rather than the end of the process.
+  std::signal(SIGXFSZ, SIG_IGN);
+  struct sigaction action {
+  }, before{};
   action.sa_handler = [](int which) { g_ended_by = which; };
-  for (const int which : {SIGINT, SIGTERM, SIGHUP}) sigaction(which, &action, nullptr);
+  for (const int which : {SIGINT, SIGTERM, SIGHUP}) {
+    // What nohup has had ignored stays so.
+    if (sigaction(which, nullptr, &before) == 0 && before.sa_handler == SIG_IGN) continue;
+    sigaction(which, &action, nullptr);
+  }
   if (auto ok = write_film(name, *film, c.frames); !ok) {
     const int code = g_ended_by != 0 ? 128 + g_ended_by : cli::kExitFailure;
     return cli::failure(ok.error().text(), code);

@@ -9,6 +9,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <filesystem>
+#include <optional>
 
 namespace weft::cli {
 namespace {
@@ -34,6 +35,25 @@ mode_t usual_permissions() {
   return 0666 & ~mask;
 }
 
+// Behind all links. None: they end nowhere, or come by /proc or /dev, whose names of an open file
+// lead to that file, and not to whatever has its name then.
+std::optional<fs::path> behind_links(fs::path path) {
+  constexpr int kLinksMax = 40;
+  for (int i = 0; i < kLinksMax; ++i) {
+    std::error_code error;
+    if (path.native().starts_with("/proc/") || path.native().starts_with("/dev/")) return {};
+    const fs::path next = fs::read_symlink(path, error);
+    if (error) return path;
+    path = path.parent_path() / next;
+  }
+  return {};
+}
+
+bool write_in_place(const std::string& path, std::string_view text) {
+  const int fd = open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
+  return fd >= 0 && write_and_close(fd, text);
+}
+
 bool write_beside(const fs::path& path, mode_t permissions, std::string_view text) {
   std::string fresh = (path.parent_path() / ".weft-XXXXXX").string();
   const int fd = mkostemp(fresh.data(), O_CLOEXEC);
@@ -52,15 +72,25 @@ bool write_beside(const fs::path& path, mode_t permissions, std::string_view tex
 bool replace_file(const std::string& path, std::string_view text) {
   // Beyond the limit of its size a write is an error, rather than the end of the process.
   std::signal(SIGXFSZ, SIG_IGN);
+  const auto name = name_to_replace(path);
   struct stat about {};
-  if (stat(path.c_str(), &about) != 0) return write_beside(path, usual_permissions(), text);
-  if (!S_ISREG(about.st_mode)) {
-    const int fd = open(path.c_str(), O_WRONLY | O_CLOEXEC);
-    return fd >= 0 && write_and_close(fd, text);
-  }
-  std::error_code error;
-  const fs::path target = fs::canonical(path, error);
-  return write_beside(error ? fs::path(path) : target, about.st_mode & kPermissions, text);
+  if (!name) return write_in_place(path, text);
+  const bool there = stat(name->c_str(), &about) == 0;
+  const mode_t permissions = there ? about.st_mode & kPermissions : usual_permissions();
+  if (write_beside(*name, permissions, text)) return true;
+  // The folder takes no new file, or what is there is a mount.
+  if (!there || (errno != EACCES && errno != EPERM && errno != EBUSY)) return false;
+  return write_in_place(path, text);
+}
+
+std::optional<std::string> name_to_replace(const std::string& path) {
+  const std::optional<fs::path> name = behind_links(path);
+  struct stat about {};
+  if (!name) return {};
+  if (lstat(name->c_str(), &about) != 0) return name->string();
+  const bool own = about.st_nlink == 1 && about.st_uid == geteuid();
+  if (!S_ISREG(about.st_mode) || !own || access(name->c_str(), W_OK) != 0) return {};
+  return name->string();
 }
 
 }  // namespace weft::cli
