@@ -105,13 +105,13 @@ void ConnectionImpl::tell_request(Lock& lock, const std::shared_ptr<ListenerHost
   post(lock, std::move(event));
   request_.told = true;  // whoever has taken it waits for mutex_
   // A thread that closed it, or set another channel, may have emptied this one before that came.
-  const std::shared_ptr<EventChannel> now = listener->channel();
-  lock.dispose(now);
   EventChannelImpl* queue = EventChannelImpl::of(channel);
-  EventChannelImpl* const next = EventChannelImpl::of(now);
-  if (queue != nullptr && next != nullptr && next != queue) {
+  while (queue != nullptr) {
+    const std::shared_ptr<EventChannel> now = listener->channel();
+    lock.dispose(now);
+    EventChannelImpl* const next = EventChannelImpl::of(now);
+    if (next == nullptr || next == queue || !queue->move_events(this, *next)) break;
     channel_ = now;
-    queue->move_events(this, *next);
     queue = next;
   }
   if (listener->is_closed() && queue != nullptr) queue->drop_request(this);

@@ -50,12 +50,16 @@ Result<ConnectionEvent> EventChannelImpl::next(std::optional<std::chrono::nanose
 }
 
 template <class Predicate>
-void EventChannelImpl::move_if(EventChannelImpl& to, Predicate pred) {
-  if (&to != this) to.queue_->push_all(queue_->take_if(pred));
+bool EventChannelImpl::move_if(EventChannelImpl& to, Predicate pred) {
+  if (&to == this) return false;
+  auto taken = queue_->take_if(pred);
+  const bool any = !taken.empty();
+  to.queue_->push_all(std::move(taken));
+  return any;
 }
 
-void EventChannelImpl::move_events(const Connection* connection, EventChannelImpl& to) {
-  move_if(to, [=](const Item& item) { return item.connection_id == connection; });
+bool EventChannelImpl::move_events(const Connection* connection, EventChannelImpl& to) {
+  return move_if(to, [=](const Item& item) { return item.connection_id == connection; });
 }
 
 void EventChannelImpl::move_requests(const Listener* listener, EventChannelImpl& to) {

@@ -29,7 +29,8 @@ class EventChannelImpl final : public EventChannel {
 
   // Moves the events about `connection`, or the requests of `listener`, to another channel, in
   // order. REQUIRES: nothing about the object is posted meanwhile.
-  void move_events(const Connection* connection, EventChannelImpl& to);
+  // False: there was none.
+  bool move_events(const Connection* connection, EventChannelImpl& to);
   void move_requests(const Listener* listener, EventChannelImpl& to);
   // Drops the requests of a listener that nobody has taken, which closes them.
   void drop_requests(const Listener* listener);
@@ -48,7 +49,7 @@ class EventChannelImpl final : public EventChannel {
   explicit EventChannelImpl(std::unique_ptr<os::SignalQueue<Item>> queue)
       : queue_(std::move(queue)) {}
   template <class Predicate>
-  void move_if(EventChannelImpl& to, Predicate pred);
+  bool move_if(EventChannelImpl& to, Predicate pred);
 
   std::unique_ptr<os::SignalQueue<Item>> queue_;
 };

@@ -77,6 +77,7 @@ TEST_F(ListenerTest, AChildOfForkKeepsNoAdoptedSocket) {
   ASSERT_EQ(::pipe(ready), 0);
   const pid_t child = fork();
   if (child == 0) {
+    alarm(60);
     (void)!::write(ready[1], "", 1);
     while (true) pause();
   }

@@ -170,20 +170,24 @@ TEST(Wiring, TimeInWhichNobodyCouldCallIsNoneOfTheRetries) {
   WiringToReceive attributes = a.towards(b);
   attributes.turn = WiringTurn::kMine;
   ASSERT_TRUE(a.qp().wire(attributes));
-  a.to_rts(1);
+  constexpr std::uint8_t kASecond = 18;  // 1.07
+  a.to_rts(kASecond);
   a.send(1);
-  EXPECT_EQ(a.completions(), 0U);  // it is sought from here on
-  std::atomic<bool> stopped{false};
+  const auto over = std::chrono::steady_clock::now() + std::chrono::milliseconds(1400);
+  std::this_thread::sleep_for(std::chrono::milliseconds(100));  // it is sought
+  std::atomic<bool> stopped{false}, goes_on{false};
   ASSERT_TRUE(a.host.device->engine().post([&] {
     stopped = true;
-    std::this_thread::sleep_for(std::chrono::milliseconds(600));
+    while (!goes_on) std::this_thread::sleep_for(std::chrono::milliseconds(1));
   }));
   ASSERT_TRUE(eventually([&] { return stopped.load(); }));
-  std::this_thread::sleep_for(std::chrono::milliseconds(450));
+  EXPECT_EQ(a.completions(), 0U);
+  std::this_thread::sleep_until(over);
   b.to_init();
   attributes = b.towards(a);
   attributes.turn = WiringTurn::kOther;
   ASSERT_TRUE(b.qp().wire(attributes));
+  goes_on = true;
   b.receive(1);
   EXPECT_EQ(describe(a.next().status), describe(WcStatus::kSuccess));
 }

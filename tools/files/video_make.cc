@@ -120,7 +120,7 @@ cli::Outcome<std::string> make_film_file(const MakeCommand& c) {
   }, before{};
   action.sa_handler = [](int which) { g_ended_by = which; };
   for (const int which : {SIGINT, SIGTERM, SIGHUP}) {
-    // What nohup has had ignored stays so.
+    // A signal that nohup has had ignored stays so.
     if (sigaction(which, nullptr, &before) == 0 && before.sa_handler == SIG_IGN) continue;
     sigaction(which, &action, nullptr);
   }

@@ -1,5 +1,6 @@
 #include "verbs/oob/retry_clock.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "os/clock.h"
@@ -49,8 +50,8 @@ bool RetryClock::is_over(io::TimerId id) {
 
 // As long again as the timer was late, but not for ever on a machine that is always busy.
 bool RetryClock::goes_on_late() {
-  const Duration late = os::now() - due_;
-  if (late < kLate || missed_ + late > roce::kAnswerLimit) return false;
+  const Duration late = std::min(os::now() - due_, roce::kAnswerLimit - missed_);
+  if (late < kLate) return false;
   missed_ += late;
   set_timer(late);
   return timer_ != 0;

@@ -141,7 +141,9 @@ Wiring::Wait Wiring::work_waits() {
     unwire();
     return Wait::kOver;
   }
-  // A program posts when it has heard that the peer is there: the next call does not wait.
+  // A program posts when it has heard that the peer is there: the next call does not wait for a
+  // pause that has grown long.
+  if (first) attempt_.count = std::min(attempt_.count, 1U);
   const bool pauses = attempt_.count != 0 && !attempt_.socket && !calling_.any();
   if ((dormant_ || (first && pauses)) && !stranded_) static_cast<void>(seek(Duration{0}));
   return given_up_ ? Wait::kLost : Wait::kGoesOn;
