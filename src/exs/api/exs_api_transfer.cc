@@ -96,7 +96,8 @@ ssize_t transfer(const Call& call, Fill fill) {
   posted();
   if (!outlet.blocking) return 0;
   const exs_event_t event = wait_for_event(socket, outlet, limit);
-  if (now && event.error == ECANCELED) {
+  // Taken back at once, or when its time limit had passed while some of it was under way.
+  if (now && (event.error == ECANCELED || event.error == ETIMEDOUT)) {
     const auto part = static_cast<ssize_t>(exs_evt_length(&event));
     return part != 0 ? part : fail(EAGAIN);
   }
