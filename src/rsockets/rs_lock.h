@@ -3,6 +3,7 @@
 #pragma once
 
 #include <array>
+#include <atomic>
 #include <chrono>
 
 #include "os/lock.h"
@@ -23,12 +24,19 @@ class WEFT_CAPABILITY("mutex") RsMutex {
   // sleeps in has locks of its own.
   void unlock_for_sleep() WEFT_RELEASE() { mutex_.unlock(); }
   void lock_after_sleep() WEFT_ACQUIRE() { mutex_.lock(); }
+  // Takes it and never lets go of it, since the process ends: the calls of other threads sleep from
+  // here on, and this thread's own are told that it has it.
+  void keep() WEFT_NOT_ANALYZED {
+    mutex_.lock();
+    t_keeps = true;
+    kept_ = true;
+  }
   // This thread has it, or is about to have it, or has just let go of it, or sleeps in its call.
   [[nodiscard]] bool is_this_threads() const noexcept {
     for (const RsMutex* one : t_held) {
       if (one == this) return true;
     }
-    return false;
+    return t_keeps && kept_;
   }
   // It is at any of them.
   [[nodiscard]] static bool any_is_this_threads() noexcept {
@@ -58,6 +66,8 @@ class WEFT_CAPABILITY("mutex") RsMutex {
 
   // A call holds one; handlers that interrupt each other, one each.
   static inline thread_local constinit std::array<const RsMutex*, 8> t_held{};
+  static inline thread_local constinit bool t_keeps = false;
+  std::atomic<bool> kept_ = false;
   os::Mutex mutex_;  // what this one is made of
 };
 

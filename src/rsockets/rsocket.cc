@@ -132,15 +132,17 @@ std::vector<RsocketPtr> connected_ones() {
 
 // As the kernel does it for TCP: what a program has sent arrives though it ends without closing.
 // When a library is taken apart all handlers of the program have run, and those may use its
-// rsockets.
+// rsockets. Threads that are still in calls of an rsocket, or begin one, sleep there to the end: an
+// error would let them act on a connection that has not failed.
 __attribute__((destructor)) void close_at_exit() {
   if (interrupts_rsockets()) return;  // exit() in a signal handler: it would wait for itself
   try {
     for (const RsocketPtr& one : connected_ones()) {
-      auto link = take_link(*one);
-      if (link == nullptr) continue;  // another of its numbers
-      close_connection(std::move(link), one->fd,
-                       resets(one->fd) ? Goodbye::kReset : Goodbye::kAtExit);
+      if (one->mutex.is_this_threads()) continue;  // another of its numbers
+      const Goodbye how = resets(one->fd) ? Goodbye::kReset : Goodbye::kAtExit;
+      one->mutex.keep();
+      if (one->link == nullptr) continue;  // closed meanwhile
+      close_connection(std::move(one->link), one->fd, how);
     }
   } catch (const std::bad_alloc&) {
     return;

@@ -3,6 +3,7 @@
 #include <arpa/inet.h>
 #include <gtest/gtest.h>
 #include <netinet/in.h>
+#include <poll.h>
 #include <rdma/rsocket.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
@@ -13,6 +14,7 @@
 #include <cstdint>
 #include <cstdlib>
 #include <cstring>
+#include <thread>
 #include <vector>
 
 namespace {
@@ -139,6 +141,33 @@ TEST(RsocketClose, WhatIsSentAtExitArrives) {
   EXPECT_EQ(rrecv(fd, data, sizeof data, 0), 0);
   child.expect_exit();
   EXPECT_EQ(rclose(fd), 0);
+}
+
+// To them the connection has not failed: what they would do then must not happen.
+TEST(RsocketClose, ThreadsThatAreInCallsAtExitStayThere) {
+  Child child([](const sockaddr_in& server) {
+    const int reads = connect_to(server);
+    const int polls = connect_to(server);
+    std::thread([reads] {
+      char octet = 0;
+      static_cast<void>(rrecv(reads, &octet, 1, 0));
+      _exit(7);
+    }).detach();
+    std::thread([polls] {
+      pollfd one{polls, POLLIN, 0};
+      static_cast<void>(rpoll(&one, 1, -1));
+      _exit(8);
+    }).detach();
+    usleep(200'000);  // so that they sleep
+  });
+  const int fds[] = {raccept(child.listener, nullptr, nullptr),
+                     raccept(child.listener, nullptr, nullptr)};
+  for (const int fd : fds) {
+    char octet = 0;
+    EXPECT_EQ(rrecv(fd, &octet, 1, 0), 0);
+  }
+  child.expect_exit();
+  for (const int fd : fds) EXPECT_EQ(rclose(fd), 0);
 }
 
 // One after the other they would take minutes.
