@@ -103,6 +103,9 @@ class Service {
   static std::size_t pending_max() {
     return std::clamp<std::size_t>(os::descriptor_limit() / 4, kPendingMin, kPendingMax);
   }
+  // A listener has so many clients on their way behind their answers, beside those that are ready:
+  // one that says no more takes no place of those.
+  static constexpr std::size_t kComingMin = 64;
   static bool out_of_descriptors() { return errno == EMFILE || errno == ENFILE; }
 
   bool start() WEFT_REQUIRES(mutex_) {
@@ -215,7 +218,10 @@ class Service {
   static bool has_room(Rsocket& listener, std::ptrdiff_t coming) {
     const RsLock lock(listener.mutex);
     // As the kernel's queue, which takes one more than the program has said.
-    if (listener.ready.size() + static_cast<std::size_t>(coming) <= listener.backlog) return true;
+    if (listener.ready.size() <= listener.backlog &&
+        static_cast<std::size_t>(coming) < std::max(listener.backlog, kComingMin)) {
+      return true;
+    }
     listener.full = true;
     return false;
   }

@@ -11,6 +11,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <cerrno>
 #include <csignal>
@@ -21,6 +22,9 @@
 namespace {
 
 constexpr int kWaitMs = 20'000;
+// The listener has heard from those that are connected, and counts them: on their way they take no
+// place of its backlog.
+constexpr useconds_t kSettledUs = 200'000;
 
 // While it lives, this process can open nothing.
 class NoDescriptors {
@@ -88,6 +92,7 @@ TEST_F(RsocketBacklog, WhoIsToldThatItIsConnectedIsServed) {
   // As Linux: one more than asked for.
   const int first = connect_one();
   const int second = connect_one();
+  usleep(kSettledUs);
   std::array<pollfd, 3> others{};
   for (pollfd& one : others) {
     one = {rsocket(AF_INET, SOCK_STREAM, 0), POLLOUT, 0};
@@ -189,6 +194,58 @@ class SilentClients {
   int done_[2]{};
   pid_t pid_ = -1;
 };
+
+// The first octets that a client of rsockets sends.
+std::vector<char> good_request() {
+  const int server = socket(AF_INET, SOCK_STREAM, 0);
+  sockaddr_in address{};
+  address.sin_family = AF_INET;
+  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  auto* const at = reinterpret_cast<sockaddr*>(&address);
+  socklen_t length = sizeof address;
+  EXPECT_EQ(bind(server, at, length), 0);
+  EXPECT_EQ(listen(server, 1), 0);
+  EXPECT_EQ(getsockname(server, at, &length), 0);
+  const int client = rsocket(AF_INET, SOCK_STREAM, 0);
+  EXPECT_EQ(rfcntl(client, F_SETFL, O_NONBLOCK), 0);
+  EXPECT_EQ(rconnect(client, at, length), -1);
+  const int accepted = accept(server, nullptr, nullptr);
+  std::vector<char> said(1000);
+  const ssize_t n = recv(accepted, said.data(), said.size(), 0);
+  EXPECT_GT(n, 20);
+  said.resize(static_cast<std::size_t>(std::max<ssize_t>(n, 0)));
+  close(accepted);
+  rclose(client);
+  close(server);
+  return said;
+}
+
+// The engine gives them ten seconds.
+TEST_F(RsocketBacklog, ClientsThatSayNoMoreLeaveThePlacesToOthers) {
+  constexpr int kSoonMs = 5000;
+  const std::vector<char> request = good_request();
+  listen(1);
+  std::array<int, 2> quiet{};
+  for (int& fd : quiet) {
+    fd = socket(AF_INET, SOCK_STREAM, 0);
+    ASSERT_EQ(connect(fd, peer(), sizeof address_), 0);
+    ASSERT_EQ(send(fd, request.data(), request.size(), 0), static_cast<ssize_t>(request.size()));
+    pollfd answer{fd, POLLIN, 0};
+    ASSERT_EQ(poll(&answer, 1, kWaitMs), 1);
+    char octet = 0;
+    ASSERT_EQ(recv(fd, &octet, 1, 0), 1);
+  }
+  pollfd one{rsocket(AF_INET, SOCK_STREAM, 0), POLLOUT, 0};
+  ASSERT_EQ(rfcntl(one.fd, F_SETFL, O_NONBLOCK), 0);
+  ASSERT_EQ(rconnect(one.fd, peer(), sizeof address_), -1);
+  ASSERT_EQ(rpoll(&one, 1, kSoonMs), 1);
+  ASSERT_EQ(rfcntl(one.fd, F_SETFL, 0), 0);
+  std::thread server([&] { serve_one(); });
+  EXPECT_TRUE(is_served(one.fd));
+  server.join();
+  rclose(one.fd);
+  for (const int fd : quiet) close(fd);
+}
 
 TEST_F(RsocketBacklog, SilentClientsLeaveDescriptorsToOthers) {
   listen(64);
