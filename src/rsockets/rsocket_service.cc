@@ -50,8 +50,8 @@ class Service {
     const os::MutexLock lock(mutex_);
     if (!start()) return false;
     // Those whose Requests are there wait for nobody but this side, which may be late.
-    if (pending_.size() >= pending_max()) advance();
-    if (pending_.size() >= pending_max()) drop_oldest();
+    if (accepted_ones() >= kPendingMax) advance();
+    if (accepted_ones() >= kPendingMax) drop_oldest();
     os::Fd engines(fcntl(socket->fd, F_DUPFD_CLOEXEC, 0));
     while (!engines && out_of_descriptors() && drop_silent({})) {
       engines = os::Fd(fcntl(socket->fd, F_DUPFD_CLOEXEC, 0));
@@ -99,7 +99,7 @@ class Service {
   static constexpr Duration kPatience{250'000'000};
   static constexpr int kCrowdedTickMs = 50;
 
-  // Each takes two descriptors: the program keeps half of those that it may have.
+  // A listener's. Each takes two descriptors: the program keeps half of those that it may have.
   static std::size_t pending_max() {
     return std::clamp<std::size_t>(os::descriptor_limit() / 4, kPendingMin, kPendingMax);
   }
@@ -188,7 +188,12 @@ class Service {
 
   // For one more. False: all have asked, or may do so yet.
   bool make_room() WEFT_REQUIRES(mutex_) {
-    return pending_.size() < pending_max() || drop_silent(kPatience);
+    return pending_.size() - accepted_ones() < pending_max() || drop_silent(kPatience);
+  }
+  // Those that the program has accepted itself.
+  std::size_t accepted_ones() WEFT_REQUIRES(mutex_) {
+    return static_cast<std::size_t>(
+        std::ranges::count_if(pending_, [](const Pending& one) { return !one.fd; }));
   }
 
   void watch(Listening& one, bool on) {
@@ -247,10 +252,19 @@ class Service {
     return true;
   }
 
+  // One that the program has accepted itself; rather one whose peer has no answer yet.
   void drop_oldest() WEFT_REQUIRES(mutex_) {
-    if (drop_silent({})) return;
-    refuse(pending_.front());
-    pending_.pop_front();
+    const auto find = [&](auto fits) {
+      return std::ranges::find_if(
+          pending_, [&](const Pending& one) { return !one.fd && fits(*one.incoming); });
+    };
+    auto oldest = find([](const RsIncoming& one) { return !one.asked(); });
+    if (oldest == pending_.end()) {
+      oldest = find([](const RsIncoming& one) { return !one.answered(); });
+    }
+    if (oldest == pending_.end()) oldest = find([](const RsIncoming&) { return true; });
+    refuse(*oldest);
+    pending_.erase(oldest);
   }
 
   // A lack of memory for one is no other's matter.
