@@ -74,6 +74,12 @@ bool hinders_engine(int level, int name) {
          (name == TCP_ULP || name == TCP_REPAIR || name == TCP_ZEROCOPY_RECEIVE);
 }
 
+// The value of such an option that changes nothing.
+bool is_default(int level, int name, int value) {
+  if (level == SOL_SOCKET) return value == 0 || (name == SO_RCVLOWAT && value == 1);
+  return level == SOL_TCP && name == TCP_REPAIR && value == 0;
+}
+
 // The place of an option that says when the kernel may wait with octets. Messages of the engine are
 // not to wait: the peer's next ones may depend on them. Null: the kernel has it.
 int* kept(Rsocket& socket, int level, int name) {
@@ -144,7 +150,10 @@ int rsetsockopt(int fd, int level, int name, const void* value, socklen_t length
     const int error = set_rdma_option(*socket, name, number);
     return error == 0 ? 0 : fail_minus(error);
   }
-  if (socket->type == SOCK_STREAM && hinders_engine(level, name)) return fail_minus(ENOPROTOOPT);
+  if (socket->type == SOCK_STREAM && hinders_engine(level, name)) {
+    const bool given = value != nullptr && length >= sizeof number;
+    return given && is_default(level, name, number) ? 0 : fail_minus(ENOPROTOOPT);
+  }
   if (int* const keeper = kept(*socket, level, name); keeper != nullptr) {
     if (value == nullptr) return fail_minus(EFAULT);
     if (length < sizeof number) return fail_minus(EINVAL);

@@ -13,6 +13,7 @@
 #include <chrono>
 #include <cstring>
 #include <thread>
+#include <tuple>
 #include <utility>
 
 namespace {
@@ -147,6 +148,11 @@ TEST_F(RsocketErrors, OptionsThatTheStreamCannotKeepAreRefused) {
   for (const auto& [level, name] : refused) {
     EXPECT_EQ(rsetsockopt(a_, level, name, &number, sizeof number), -1) << name;
     EXPECT_EQ(errno, ENOPROTOOPT) << name;
+  }
+  const std::tuple<int, int, int> harmless[] = {
+      {SOL_SOCKET, SO_RCVLOWAT, 1}, {SOL_SOCKET, SO_TIMESTAMPING, 0}, {SOL_TCP, TCP_REPAIR, 0}};
+  for (const auto& [level, name, value] : harmless) {
+    EXPECT_EQ(rsetsockopt(a_, level, name, &value, sizeof value), 0) << name;
   }
   char octet = 'x';
   EXPECT_EQ(rsend(a_, &octet, 1, 0), 1);
