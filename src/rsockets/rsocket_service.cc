@@ -254,17 +254,18 @@ class Service {
 
   // One that the program has accepted itself; rather one whose peer has no answer yet.
   void drop_oldest() WEFT_REQUIRES(mutex_) {
-    const auto find = [&](auto fits) {
-      return std::ranges::find_if(
-          pending_, [&](const Pending& one) { return !one.fd && fits(*one.incoming); });
-    };
-    auto oldest = find([](const RsIncoming& one) { return !one.asked(); });
+    auto oldest = first_accepted([](const RsIncoming& one) { return !one.asked(); });
     if (oldest == pending_.end()) {
-      oldest = find([](const RsIncoming& one) { return !one.answered(); });
+      oldest = first_accepted([](const RsIncoming& one) { return !one.answered(); });
     }
-    if (oldest == pending_.end()) oldest = find([](const RsIncoming&) { return true; });
+    if (oldest == pending_.end()) oldest = first_accepted([](const RsIncoming&) { return true; });
     refuse(*oldest);
     pending_.erase(oldest);
+  }
+  template <class Fits>
+  std::list<Pending>::iterator first_accepted(Fits fits) WEFT_REQUIRES(mutex_) {
+    return std::ranges::find_if(pending_,
+                                [&](const Pending& one) { return !one.fd && fits(*one.incoming); });
   }
 
   // A lack of memory for one is no other's matter.
