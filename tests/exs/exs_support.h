@@ -65,6 +65,14 @@ inline Endpoint loopback(int domain, std::uint16_t port = 0) {
   return out;
 }
 
+// A client that is nothing but a TCP socket, connected to this port of 127.0.0.1. -1, with errno:
+// it is not.
+inline int plain_client(int port) {
+  const int fd = socket(AF_INET, SOCK_STREAM, 0);
+  Endpoint to = loopback(AF_INET, static_cast<std::uint16_t>(port));
+  return connect(fd, to.get(), to.length) == 0 ? fd : -1;
+}
+
 inline std::uint16_t port_of(int fd) {
   Endpoint name;
   name.length = sizeof name.storage;

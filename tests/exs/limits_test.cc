@@ -88,9 +88,8 @@ TEST(Limits, AMessageThatDoesNotBlockIsTakenWhole) {
 
 TEST(Limits, APartOfAMessageWaitsForTheRest) {
   const Listener listener(kTcpPacket);
-  const int plain = socket(AF_INET, SOCK_STREAM, 0);
-  Endpoint to = loopback(AF_INET, listener.port);
-  ASSERT_EQ(connect(plain, to.get(), to.length), 0);
+  const int plain = plain_client(listener.port);
+  ASSERT_GE(plain, 0);
   const int fd = exs_accept(listener.fd, nullptr, 0, 0, kBlock, 0);
   ASSERT_GE(fd, 0);
   char in[16] = {};

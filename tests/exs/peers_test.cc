@@ -198,9 +198,8 @@ TEST(Peers, APlainSocketThatItsOwnerHasClosedHoldsNoQueue) {
 // A receive without room for any of it.
 TEST(Peers, AMessageOfWhichAPartWasDroppedIsNotGivenToTheNextReceive) {
   const Listener listener(kTcpPacket);
-  const int plain = socket(AF_INET, SOCK_STREAM, 0);
-  Endpoint to = loopback(AF_INET, listener.port);
-  ASSERT_EQ(connect(plain, to.get(), to.length), 0);
+  const int plain = plain_client(listener.port);
+  ASSERT_GE(plain, 0);
   const int fd = exs_accept(listener.fd, nullptr, 0, 0, kBlock, 0);
   ASSERT_GE(fd, 0);
   const exs_qhandle_t q = exs_qcreate(4);
@@ -322,9 +321,8 @@ TEST(Peers, AListenerHasAPortForPeersWithOnlyTCP) {
   const int port = exs_fcntl(listener.fd, EXS_F_GETTCPPORT, 0);
   ASSERT_GT(port, 0);
   EXPECT_NE(port, listener.port);
-  const int plain = socket(AF_INET, SOCK_STREAM, 0);
-  Endpoint to = loopback(AF_INET, static_cast<std::uint16_t>(port));
-  ASSERT_EQ(connect(plain, to.get(), to.length), 0);
+  const int plain = plain_client(port);
+  ASSERT_GE(plain, 0);
   exs_pollfd_t ready{listener.fd, EXS_POLLIN, 0};
   ASSERT_EQ(exs_poll(&ready, 1, 0, kBlock, 0), 1);
   const int accepted = exs_accept(listener.fd, nullptr, 0, 0, kBlock, 0);

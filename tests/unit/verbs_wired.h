@@ -32,9 +32,11 @@ struct Wired {
     return out;
   }
   void to_init() const { ASSERT_TRUE(qp().modify(QpState::kInit)); }
-  void to_rtr(const Wired& peer) const {
+  void to_rtr(const Wired& peer, WiringTurn turn = WiringTurn::kByNumber) const {
     to_init();
-    ASSERT_TRUE(qp().wire(towards(peer)));
+    WiringToReceive attributes = towards(peer);
+    attributes.turn = turn;
+    ASSERT_TRUE(qp().wire(attributes));
   }
   void to_rts(std::uint8_t timeout = 0, std::uint8_t rnr_retry = 7) const {
     WiringToSend out;

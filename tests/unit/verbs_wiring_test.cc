@@ -149,15 +149,9 @@ TEST(Wiring, WorkPostedBeforeThePeerIsThereWaitsForIt) {
 TEST(Wiring, WorkDoesNotWaitForTheNextCallToAPeerThatHasCome) {
   const Wired a;
   const Wired b;
-  a.to_init();
-  WiringToReceive attributes = a.towards(b);
-  attributes.turn = WiringTurn::kMine;
-  ASSERT_TRUE(a.qp().wire(attributes));
+  a.to_rtr(b, WiringTurn::kMine);
   std::this_thread::sleep_for(std::chrono::milliseconds(700));
-  b.to_init();
-  attributes = b.towards(a);
-  attributes.turn = WiringTurn::kOther;
-  ASSERT_TRUE(b.qp().wire(attributes));
+  b.to_rtr(a, WiringTurn::kOther);
   a.to_rts(1);
   expect_message(a, b, 1);
 }
@@ -166,10 +160,7 @@ TEST(Wiring, WorkDoesNotWaitForTheNextCallToAPeerThatHasCome) {
 TEST(Wiring, TimeInWhichNobodyCouldCallIsNoneOfTheRetries) {
   const Wired a;
   const Wired b;
-  a.to_init();
-  WiringToReceive attributes = a.towards(b);
-  attributes.turn = WiringTurn::kMine;
-  ASSERT_TRUE(a.qp().wire(attributes));
+  a.to_rtr(b, WiringTurn::kMine);
   constexpr std::uint8_t kASecond = 18;  // 1.07
   a.to_rts(kASecond);
   a.send(1);
@@ -183,10 +174,7 @@ TEST(Wiring, TimeInWhichNobodyCouldCallIsNoneOfTheRetries) {
   ASSERT_TRUE(eventually([&] { return stopped.load(); }));
   EXPECT_EQ(a.completions(), 0U);
   std::this_thread::sleep_until(over);
-  b.to_init();
-  attributes = b.towards(a);
-  attributes.turn = WiringTurn::kOther;
-  ASSERT_TRUE(b.qp().wire(attributes));
+  b.to_rtr(a, WiringTurn::kOther);
   goes_on = true;
   b.receive(1);
   EXPECT_EQ(describe(a.next().status), describe(WcStatus::kSuccess));
